@@ -1,0 +1,1 @@
+"""The torch engine: tokens in, tokens out. Knows nothing of the Responses API."""

@@ -1,0 +1,138 @@
+"""Text to tokens, prompts to tokens, and tokens back to text.
+
+Wraps a `tokenizers.Tokenizer`. A prompt's literal pieces are encoded by a twin that knows no added
+tokens, so that nothing a user wrote can become one.
+"""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from tokenizers import Tokenizer as HubTokenizer
+
+#: Characters that byte-level vocabularies write bytes as (GPT-2's `bytes_to_unicode`).
+_PRINTABLE = [*range(33, 127), *range(161, 173), *range(174, 256)]
+_BYTE_OF_CHAR = {chr(byte): byte for byte in _PRINTABLE} | {
+    chr(256 + number): byte
+    for number, byte in enumerate(b for b in range(256) if b not in set(_PRINTABLE))
+}
+_SPACE = "▁"  # How SentencePiece vocabularies write a space.
+
+
+class PromptTokenizer:
+    """`controls` are the tokens that steer the model; they are never part of any text."""
+
+    def __init__(self, tokenizer: HubTokenizer, *, extra_controls: Iterable[str] = ()) -> None:
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        self._tokenizer = tokenizer
+        state = json.loads(tokenizer.to_str())
+        self._plain = HubTokenizer.from_str(json.dumps({**state, "added_tokens": []}))
+        added = tokenizer.get_added_tokens_decoder()
+        extra = set(extra_controls)
+        self._controls = {
+            number: token.content
+            for number, token in added.items()
+            if token.special or token.content in extra
+        }
+        self._bytes = _TokenBytes(tokenizer, state, {n: t.content for n, t in added.items()})
+        self.num_tokens = tokenizer.get_vocab_size()
+
+    @property
+    def controls(self) -> dict[int, str]:
+        """Control tokens by id."""
+        return self._controls
+
+    @property
+    def strips_first_space(self) -> bool:
+        """Whether a text's first space stands for nothing, as in SentencePiece vocabularies."""
+        return self._bytes.sentencepiece
+
+    def id_of(self, token: str) -> int | None:
+        """The id of a token by its exact content."""
+        number: int | None = self._tokenizer.token_to_id(token)
+        return number
+
+    def bytes_of(self, token: int) -> bytes:
+        """What a token stands for in a text; nothing for a control token."""
+        return b"" if token in self._controls else self._bytes.of(token)
+
+    def fewest_tokens(self, num_bytes: int) -> int:
+        """No text of so many bytes has fewer tokens. 0 where nothing is known."""
+        return -(-num_bytes // self._bytes.longest) if self._tokenizer.normalizer is None else 0
+
+    def encode(self, pieces: Iterable[tuple[str, bool]]) -> list[int]:
+        """Tokens of a prompt, given as texts and whether each is literal.
+
+        Slow for long texts, and lets other threads run meanwhile.
+        """
+        tokens: list[int] = []
+        for number, (text, literal) in enumerate(pieces):
+            if literal:
+                tokens += self._encode_literal(text, first=number == 0)
+            else:
+                tokens += self._encode_piece(self._tokenizer, text, first=number == 0)
+        return tokens
+
+    def _encode_literal(self, text: str, *, first: bool) -> list[int]:
+        tokens = self._encode_piece(self._plain, text, first=first)
+        if len(text) > 1 and any(token in self._controls for token in tokens):
+            # The vocabulary itself has the text as one token; in two halves it cannot be one.
+            tokens = self._encode_literal(text[:1], first=first)
+            tokens += self._encode_literal(text[1:], first=False)
+        return tokens
+
+    @staticmethod
+    def _encode_piece(tokenizer: HubTokenizer, text: str, *, first: bool) -> list[int]:
+        if first:
+            return list(tokenizer.encode(text, add_special_tokens=False).ids)
+        # Some vocabularies put a space before the first word. After a line break they do not.
+        line_break = tokenizer.encode("\n", add_special_tokens=False).ids
+        tokens = tokenizer.encode(f"\n{text}", add_special_tokens=False).ids
+        if tokens[: len(line_break)] == line_break:
+            return list(tokens[len(line_break) :])
+        return list(tokenizer.encode(text, add_special_tokens=False).ids)
+
+
+class _TokenBytes:
+    """The bytes of each token, worked out when first asked for."""
+
+    def __init__(self, tokenizer: HubTokenizer, state: dict[str, Any], added: dict[int, str]):
+        kinds = _kinds(state.get("decoder"))
+        self._tokenizer = tokenizer
+        self._added = added
+        self._byte_level = "ByteLevel" in kinds
+        self.sentencepiece = not self._byte_level and bool({"ByteFallback", "Metaspace"} & kinds)
+        self._known: dict[int, bytes] = {}
+        vocabulary = tokenizer.get_vocab()
+        self.longest = max(
+            len(token) if self._byte_level else len(token.encode()) for token in vocabulary
+        )
+
+    def of(self, token: int) -> bytes:
+        known = self._known.get(token)
+        if known is None:
+            known = self._known[token] = self._work_out(token)
+        return known
+
+    def _work_out(self, token: int) -> bytes:
+        if token in self._added:
+            return self._added[token].encode()
+        text = self._tokenizer.id_to_token(token)
+        if text is None:
+            return b""  # Padding of the model's vocabulary.
+        if self._byte_level:
+            return bytes(_BYTE_OF_CHAR[char] for char in text)
+        if self.sentencepiece:
+            if len(text) == 6 and text.startswith("<0x") and text.endswith(">"):
+                return bytes([int(text[3:5], 16)])
+            return text.replace(_SPACE, " ").encode()
+        decoded: str = self._tokenizer.decode([token], skip_special_tokens=False)
+        return decoded.encode()
+
+
+def _kinds(decoder: Any) -> set[str]:
+    """The kinds of a decoder and of those it is made of."""
+    if not decoder:
+        return set()
+    return {decoder["type"]}.union(*(_kinds(part) for part in decoder.get("decoders", ())))

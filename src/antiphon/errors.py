@@ -1,0 +1,217 @@
+"""Every error that a client can be told of, one class for each code.
+
+    APIError
+    ├── InvalidRequest  400  the request is at fault, and sending it again will not help
+    │   ├── InvalidJSON
+    │   ├── MissingParameter
+    │   ├── InvalidType
+    │   ├── InvalidValue
+    │   │   ├── IntegerBelowMinimum, IntegerAboveMaximum
+    │   │   ├── DecimalBelowMinimum, DecimalAboveMaximum
+    │   │   ├── StringTooShort, StringTooLong
+    │   │   ├── ArrayTooShort
+    │   │   └── TooManyProperties
+    │   ├── UnknownParameter
+    │   ├── UnsupportedParameter
+    │   ├── UnsupportedValue
+    │   ├── InvalidTool
+    │   ├── InvalidPrompt
+    │   ├── ContextLengthExceeded
+    │   ├── MissingKey, InvalidKey     401
+    │   ├── UnknownURL, ModelNotFound  404
+    │   ├── MethodNotAllowed           405
+    │   ├── RequestTimeout             408
+    │   ├── PayloadTooLarge            413
+    │   ├── UnsupportedMediaType       415
+    │   └── UpgradeRequired            426
+    └── ServerError     5xx  the server is at fault
+        ├── ShuttingDown               503
+        └── GatewayTimeout             504
+
+The codes are the document's `ErrorCode`; a test holds the two against each other.
+
+`StartError` is for the one who runs the server: it cannot start, or a command cannot be done.
+"""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+
+class StartError(Exception):
+    """A command cannot be done. The message says why and, where possible, what to do instead."""
+
+
+class APIError(Exception):
+    """An error with a status, an OpenAI error body and perhaps headers.
+
+    `param` is where in the request the mistake is, such as `input[3].content[0].type`.
+    """
+
+    status: ClassVar[int]
+    type: ClassVar[str]
+    code: ClassVar[str]
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        param: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        self.headers = dict(headers or {})
+
+    def detail(self) -> dict[str, str | None]:
+        """The four fields of the document's `ErrorDetail`."""
+        return {
+            "message": self.message,
+            "type": self.type,
+            "param": self.param,
+            "code": self.code,
+        }
+
+
+class InvalidRequest(APIError):
+    """The request is at fault. Abstract: raise the class of the code."""
+
+    status = 400
+    type = "invalid_request_error"
+
+
+class InvalidJSON(InvalidRequest):
+    code = "invalid_json"
+
+
+class MissingParameter(InvalidRequest):
+    code = "missing_required_parameter"
+
+
+class InvalidType(InvalidRequest):
+    code = "invalid_type"
+
+
+class InvalidValue(InvalidRequest):
+    code = "invalid_value"
+
+
+class IntegerBelowMinimum(InvalidValue):
+    code = "integer_below_min_value"
+
+
+class IntegerAboveMaximum(InvalidValue):
+    code = "integer_above_max_value"
+
+
+class DecimalBelowMinimum(InvalidValue):
+    code = "decimal_below_min_value"
+
+
+class DecimalAboveMaximum(InvalidValue):
+    code = "decimal_above_max_value"
+
+
+class StringTooShort(InvalidValue):
+    code = "string_below_min_length"
+
+
+class StringTooLong(InvalidValue):
+    code = "string_above_max_length"
+
+
+class ArrayTooShort(InvalidValue):
+    code = "array_below_min_length"
+
+
+class TooManyProperties(InvalidValue):
+    code = "object_above_max_properties"
+
+
+class UnknownParameter(InvalidRequest):
+    code = "unknown_parameter"
+
+
+class UnsupportedParameter(InvalidRequest):
+    code = "unsupported_parameter"
+
+
+class UnsupportedValue(InvalidRequest):
+    code = "unsupported_value"
+
+
+class InvalidTool(InvalidRequest):
+    code = "invalid_tool"
+
+
+class InvalidPrompt(InvalidRequest):
+    """The conversation cannot be put before the model, for instance as its template refuses it."""
+
+    code = "invalid_prompt"
+
+
+class ContextLengthExceeded(InvalidRequest):
+    code = "context_length_exceeded"
+
+
+class MissingKey(InvalidRequest):
+    status = 401
+    code = "missing_api_key"
+
+
+class InvalidKey(InvalidRequest):
+    status = 401
+    code = "invalid_api_key"
+
+
+class UnknownURL(InvalidRequest):
+    status = 404
+    code = "unknown_url"
+
+
+class ModelNotFound(InvalidRequest):
+    status = 404
+    code = "model_not_found"
+
+
+class MethodNotAllowed(InvalidRequest):
+    status = 405
+    code = "method_not_allowed"
+
+
+class RequestTimeout(InvalidRequest):
+    status = 408
+    code = "request_timeout"
+
+
+class PayloadTooLarge(InvalidRequest):
+    status = 413
+    code = "payload_too_large"
+
+
+class UnsupportedMediaType(InvalidRequest):
+    status = 415
+    code = "unsupported_media_type"
+
+
+class UpgradeRequired(InvalidRequest):
+    status = 426
+    code = "upgrade_required"
+
+
+class ServerError(APIError):
+    """The server is at fault. The message holds nothing of the cause, which is logged."""
+
+    status = 500
+    type = "server_error"
+    code = "server_error"
+
+
+class ShuttingDown(ServerError):
+    status = 503
+    code = "server_shutting_down"
+
+
+class GatewayTimeout(ServerError):
+    status = 504
+    code = "gateway_timeout"

@@ -1,0 +1,1 @@
+"""How a conversation is put before a model: chat templates and dialects. Knows no engine."""

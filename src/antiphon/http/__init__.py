@@ -1,0 +1,1 @@
+"""HTTP: routing by the document, checking of bodies, keys, errors and streams."""

@@ -1,0 +1,108 @@
+"""The two forms a run is answered in. Both stop the model when the client goes away."""
+
+import asyncio
+from collections.abc import Sequence
+
+import orjson
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from antiphon.errors import GatewayTimeout
+from antiphon.responses.gate import Dropped
+from antiphon.responses.log import DONE
+from antiphon.responses.run import Run
+
+_MAX_HEADER = 2048  # Bytes; proxies refuse much longer headers.
+
+
+def dropped_headers(dropped: Sequence[Dropped]) -> dict[str, str]:
+    """The header that names what was left out, if anything was."""
+    if not dropped:
+        return {}
+    named: list[str] = []
+    size = 0
+    for entry in dropped:
+        # Names of unknown fields are the client's own.
+        path = entry.path.encode("ascii", "backslashreplace").decode()[:64]
+        path = "".join(char if char.isprintable() and char != "," else "?" for char in path)
+        size += len(path) + 2
+        if size > _MAX_HEADER:
+            named.append(f"and {len(dropped) - len(named)} more")
+            break
+        named.append(path)
+    return {"antiphon-dropped": ", ".join(named)}
+
+
+class JsonAnswer(Response):
+    """The response as one object, once it has ended.
+
+    Raises `GatewayTimeout` after `timeout_seconds`, and the reason if the server is stopping.
+    """
+
+    def __init__(self, run: Run, headers: dict[str, str], *, timeout_seconds: float) -> None:
+        super().__init__(media_type="application/json", headers=headers)
+        self._run = run
+        self._timeout_seconds = timeout_seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        gone = asyncio.create_task(_disconnected(receive))
+        result = asyncio.create_task(self._run.result())
+        try:
+            await asyncio.wait(
+                (gone, result),
+                timeout=self._timeout_seconds,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            if not result.done():
+                if gone.done():
+                    return
+                raise GatewayTimeout(
+                    f"The response took longer than {self._timeout_seconds:g} seconds. "
+                    "Ask for a stream instead."
+                )
+            if self._run.stop_reason is not None:
+                raise self._run.stop_reason
+            body = orjson.dumps(result.result())
+        finally:
+            gone.cancel()
+            result.cancel()
+            self._run.cancel()
+        self.headers["content-length"] = str(len(body))
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        await send({"type": "http.response.body", "body": body})
+
+
+class EventStream(Response):
+    """The response as server-sent events, one write for each."""
+
+    def __init__(self, run: Run, headers: dict[str, str]) -> None:
+        super().__init__(
+            media_type="text/event-stream",
+            headers={
+                "cache-control": "no-cache, no-store, no-transform",
+                "x-accel-buffering": "no",
+                **headers,
+            },
+        )
+        del self.headers["content-length"]
+        self._run = run
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        watcher = asyncio.create_task(self._watch(receive))
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            async for logged in self._run.log.tail():
+                await send({"type": "http.response.body", "body": logged.frame, "more_body": True})
+            await send({"type": "http.response.body", "body": DONE})
+        finally:
+            watcher.cancel()
+            self._run.cancel()
+
+    async def _watch(self, receive: Receive) -> None:
+        await _disconnected(receive)
+        self._run.cancel()
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

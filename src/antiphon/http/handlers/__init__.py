@@ -1,0 +1,1 @@
+"""The operations of the document, one class for each resource. Handlers hold no logic."""

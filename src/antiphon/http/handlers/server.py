@@ -1,0 +1,42 @@
+"""The server's own pages: health, metrics, the document."""
+
+from collections.abc import Callable
+
+from starlette.responses import Response
+
+from antiphon.http.docs import docs_page
+from antiphon.http.json import json_response
+from antiphon.metrics import Metrics
+from antiphon.spec import Contract, packaged_text
+
+
+class ServerHandlers:
+    """`is_ready` says whether new responses are begun."""
+
+    def __init__(self, contract: Contract, metrics: Metrics, is_ready: Callable[[], bool]) -> None:
+        self._contract = contract
+        self._metrics = metrics
+        self._is_ready = is_ready
+        self._docs: str | None = None
+
+    async def get_health(self) -> Response:
+        return json_response({"status": "ok"})
+
+    async def get_readiness(self) -> Response:
+        if self._is_ready():
+            return json_response({"status": "ok"})
+        return json_response({"status": "shutting_down"}, status=503)
+
+    async def get_metrics(self) -> Response:
+        return Response(self._metrics.text(), media_type="text/plain; version=0.0.4")
+
+    async def get_openapi_json(self) -> Response:
+        return json_response(self._contract.document)
+
+    async def get_openapi_yaml(self) -> Response:
+        return Response(packaged_text("openapi.yaml"), media_type="application/yaml")
+
+    async def get_docs(self) -> Response:
+        if self._docs is None:
+            self._docs = docs_page(self._contract.document)
+        return Response(self._docs, media_type="text/html")

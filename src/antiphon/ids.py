@@ -1,0 +1,37 @@
+"""Ids and the clock.
+
+An id is a prefix that tells its kind and 128 random bits, so that it can be neither guessed nor
+made twice.
+"""
+
+import secrets
+import time
+
+
+def response_id() -> str:
+    return f"resp_{secrets.token_hex(16)}"
+
+
+def message_id() -> str:
+    return f"msg_{secrets.token_hex(16)}"
+
+
+def reasoning_id() -> str:
+    return f"rs_{secrets.token_hex(16)}"
+
+
+def function_call_id() -> str:
+    return f"fc_{secrets.token_hex(16)}"
+
+
+def call_id() -> str:
+    return f"call_{secrets.token_hex(16)}"
+
+
+def request_id() -> str:
+    return f"req_{secrets.token_hex(16)}"
+
+
+def now() -> int:
+    """Seconds since 1970 (UTC)."""
+    return int(time.time())

@@ -1,0 +1,89 @@
+"""What the server counts, in the terms of Prometheus.
+
+No label holds a prompt, an answer, a key or anything else of a client's own making, so their number
+is bounded by the document and the settings.
+"""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.exposition import generate_latest
+
+from antiphon.turn import TokenUsage
+
+_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+
+
+class _Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+class Metrics:
+    """One server's metrics, in a registry of their own."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self._requests = Counter(
+            "antiphon_requests",
+            "Requests answered, by operation and status.",
+            ("operation", "status"),
+            registry=self._registry,
+        )
+        self._first_byte = Histogram(
+            "antiphon_request_seconds",
+            "Time from a request to the first byte of its answer.",
+            ("operation",),
+            buckets=_SECONDS,
+            registry=self._registry,
+        )
+        self._dropped = Counter(
+            "antiphon_dropped",
+            "Parts of requests that were left out.",
+            ("name",),
+            registry=self._registry,
+        )
+        self._running = Gauge(
+            "antiphon_responses_running",
+            "Responses being made.",
+            ("model",),
+            registry=self._registry,
+        )
+        self._ended = Counter(
+            "antiphon_responses",
+            "Responses ended, by their last event.",
+            ("model", "event"),
+            registry=self._registry,
+        )
+        self._tokens = Counter(
+            "antiphon_tokens",
+            "Tokens of prompts (input) and answers (output).",
+            ("model", "kind"),
+            registry=self._registry,
+        )
+
+    def request_answered(self, operation: str, status: int, seconds: float) -> None:
+        """Count a request by its operation's id; `unrouted` for those that have none."""
+        self._requests.labels(operation, str(status)).inc()
+        self._first_byte.labels(operation).observe(seconds)
+
+    def count_dropped(self, dropped: Iterable[_Named]) -> None:
+        """Count what was left out of a request, by its name."""
+        for entry in dropped:
+            self._dropped.labels(entry.name).inc()
+
+    def run_started(self, model: str) -> None:
+        """Count a response that begins."""
+        self._running.labels(model).inc()
+
+    def run_ended(self, model: str, last_event: str, usage: TokenUsage) -> None:
+        """Count a response that ended, by the event its log ends with."""
+        self._running.labels(model).dec()
+        self._ended.labels(model, last_event).inc()
+        self._tokens.labels(model, "input").inc(usage.input_tokens)
+        self._tokens.labels(model, "output").inc(usage.output_tokens)
+
+    def text(self) -> bytes:
+        """All of it in Prometheus' text format."""
+        return generate_latest(self._registry)

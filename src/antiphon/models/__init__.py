@@ -1,0 +1,1 @@
+"""What answers a turn: the engine in this process, a script, or another server."""

@@ -1,0 +1,72 @@
+"""The seam between responses and whatever generates.
+
+A model is used in two steps, so that everything that can be wrong with a request is known before
+the first event: `prepare` renders and counts the prompt and raises an `APIError` if the turn cannot
+be answered; the `Generation` it returns then runs, once.
+"""
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import Protocol
+
+from antiphon.turn import Delta, TokenUsage, Turn
+
+
+@dataclass(frozen=True, slots=True)
+class ModelDefaults:
+    """The sampling a model was made for, where a request does not say."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+
+
+class Generation(Protocol):
+    """One turn, ready to be answered once."""
+
+    @property
+    def usage(self) -> TokenUsage:
+        """The tokens so far. `input_tokens` is known from the start."""
+        ...
+
+    def deltas(self) -> AsyncGenerator[Delta, None]:
+        """Say the answer, ending with `Finish`.
+
+        Closing the generator, or cancelling the task that reads it, stops the model within one of
+        its steps. Raises whatever went wrong; what was said until then stands.
+        """
+        ...
+
+
+class Model(Protocol):
+    """Something that answers turns."""
+
+    @property
+    def name(self) -> str:
+        """What requests call it."""
+        ...
+
+    @property
+    def created(self) -> int:
+        """When it was loaded, in seconds since 1970 (UTC)."""
+        ...
+
+    @property
+    def context_window(self) -> int | None:
+        """Tokens of prompt and answer together; None where only the engine behind knows."""
+        ...
+
+    @property
+    def defaults(self) -> ModelDefaults:
+        """The sampling it was made for."""
+        ...
+
+    async def prepare(self, turn: Turn) -> Generation:
+        """Render and count a turn, away from the event loop.
+
+        Raises `ContextLengthExceeded` or `InvalidPrompt`.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Let go of everything. No generation is running any more."""
+        ...

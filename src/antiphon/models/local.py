@@ -1,0 +1,147 @@
+"""A model that runs in this process."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from antiphon import ids
+from antiphon.engine.detokenizer import Detokenizer
+from antiphon.engine.engine import Engine
+from antiphon.engine.sequence import EngineStream, SampledToken, SequenceRequest
+from antiphon.engine.tokenizer import PromptTokenizer
+from antiphon.errors import ContextLengthExceeded
+from antiphon.formats.base import ChatFormat, Prompt
+from antiphon.models.base import ModelDefaults
+from antiphon.turn import Delta, Finish, TextDelta, TokenLogprob, TokenUsage, Turn
+
+_PREPARING_THREADS = 4
+
+
+class LocalModel:
+    """Renders and counts prompts on threads of its own, and has the engine answer them."""
+
+    def __init__(
+        self,
+        name: str,
+        engine: Engine,
+        tokenizer: PromptTokenizer,
+        chat_format: ChatFormat,
+        *,
+        context_window: int,
+        stop_tokens: frozenset[int],
+        defaults: ModelDefaults,
+    ) -> None:
+        self.name = name
+        self.created = ids.now()
+        self.context_window = context_window
+        self.defaults = defaults
+        self._engine = engine
+        self._tokenizer = tokenizer
+        self._format = chat_format
+        self._stop_tokens = stop_tokens
+        turn_end = chat_format.turn_end and tokenizer.id_of(chat_format.turn_end)
+        if turn_end is not None:
+            self._stop_tokens |= {int(turn_end)}
+        self._threads = ThreadPoolExecutor(_PREPARING_THREADS, thread_name_prefix="prepare")
+
+    async def prepare(self, turn: Turn) -> "LocalGeneration":
+        loop = asyncio.get_running_loop()
+        request = await loop.run_in_executor(self._threads, self._request, turn)
+        return LocalGeneration(self._engine, self._tokenizer, request)
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self._engine.close)
+        self._threads.shutdown(cancel_futures=True)
+
+    def _request(self, turn: Turn) -> SequenceRequest:
+        prompt = self._format.render(turn)
+        self._refuse_hopeless(prompt)
+        tokens = self._tokenizer.encode((piece.text, piece.literal) for piece in prompt)
+        room = self.context_window - len(tokens)
+        if room < (turn.max_output_tokens or 1):
+            raise self._too_long(f"{len(tokens)} tokens", turn.max_output_tokens, room)
+        return SequenceRequest(
+            tokens,
+            turn.sampling,
+            self._stop_tokens,
+            turn.max_output_tokens or room,
+            turn.top_logprobs,
+        )
+
+    def _refuse_hopeless(self, prompt: Prompt) -> None:
+        """Refuse what is too long by its bytes alone, before it is tokenised."""
+        fewest = self._tokenizer.fewest_tokens(sum(len(p.text.encode()) for p in prompt))
+        if fewest >= self.context_window:
+            raise self._too_long(f"at least {fewest} tokens", None, 0)
+
+    def _too_long(self, size: str, wanted: int | None, room: int) -> ContextLengthExceeded:
+        context = f"the model's context holds {self.context_window}"
+        if wanted is not None and room > 0:
+            return ContextLengthExceeded(
+                f"The input is {size} and max_output_tokens asks for {wanted} more, but {context}.",
+                param="max_output_tokens",
+            )
+        return ContextLengthExceeded(f"The input is {size}, but {context}.", param="input")
+
+
+class LocalGeneration:
+    """One sequence of the engine, as text."""
+
+    def __init__(
+        self, engine: Engine, tokenizer: PromptTokenizer, request: SequenceRequest
+    ) -> None:
+        self._engine = engine
+        self._tokenizer = tokenizer
+        self._request = request
+        self._stream: EngineStream | None = None
+        self._output_tokens = 0
+
+    @property
+    def usage(self) -> TokenUsage:
+        return TokenUsage(
+            len(self._request.tokens),
+            cached_tokens=self._stream.cached_tokens if self._stream else 0,
+            output_tokens=self._output_tokens,
+        )
+
+    async def deltas(self) -> AsyncGenerator[Delta, None]:
+        stream = self._stream = self._engine.submit(self._request)
+        detokenizer = Detokenizer(self._tokenizer)
+        # Tokens whose text is not whole yet; they are reported with the delta that they end up in.
+        pending: list[SampledToken] = []
+        try:
+            async for output in stream:
+                text = ""
+                for sampled in output.tokens:
+                    self._output_tokens += 1
+                    if sampled.token not in self._request.stop_tokens:
+                        text += detokenizer.feed(sampled.token)
+                        pending.append(sampled)
+                if output.finish_reason is not None:
+                    text += detokenizer.finish()
+                if text:
+                    yield TextDelta(text, self._logprobs(pending))
+                    pending = []
+                if output.finish_reason is not None:
+                    yield Finish(output.finish_reason)
+                    return
+        finally:
+            stream.cancel()
+
+    def _logprobs(self, sampled: Sequence[SampledToken]) -> tuple[TokenLogprob, ...]:
+        if self._request.top_logprobs is None:
+            return ()
+        return tuple(
+            self._logprob(
+                token.token,
+                token.logprob,
+                tuple(self._logprob(number, logprob) for number, logprob in token.top),
+            )
+            for token in sampled
+        )
+
+    def _logprob(
+        self, token: int, logprob: float, top: tuple[TokenLogprob, ...] = ()
+    ) -> TokenLogprob:
+        data = self._tokenizer.bytes_of(token)
+        return TokenLogprob(data.decode("utf-8", "replace"), data, logprob, top)

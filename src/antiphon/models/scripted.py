@@ -1,0 +1,125 @@
+"""A model that says what a script tells it to. For tests of clients and of this server.
+
+Deterministic: a word of the prompt counts as one input token, a piece said as one output token.
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, Iterator, Sequence
+
+from antiphon import ids
+from antiphon.errors import ContextLengthExceeded
+from antiphon.models.base import ModelDefaults
+from antiphon.settings import SceneSettings, StepSettings
+from antiphon.turn import (
+    CallArguments,
+    CallEnd,
+    CallStart,
+    Delta,
+    Finish,
+    ReasoningDelta,
+    TextDelta,
+    TokenUsage,
+    Turn,
+)
+
+
+class ScriptedFailure(Exception):
+    """What a script's `fail` step raises."""
+
+
+class ScriptedModel:
+    """Plays the first of `scenes` whose pattern is found in the turn's last message."""
+
+    def __init__(
+        self,
+        name: str,
+        scenes: Sequence[SceneSettings],
+        *,
+        context_window: int | None = None,
+        defaults: ModelDefaults | None = None,
+    ) -> None:
+        self.name = name
+        self.created = ids.now()
+        self.context_window = context_window
+        self.defaults = defaults or ModelDefaults()
+        self._scenes = [(re.compile(scene.match), scene.steps) for scene in scenes]
+
+    async def prepare(self, turn: Turn) -> "ScriptedGeneration":
+        texts = [turn.instructions or "", *(message.text for message in turn.messages)]
+        input_tokens = sum(len(text.split()) for text in texts)
+        wanted = turn.max_output_tokens or 1
+        if self.context_window is not None and input_tokens + wanted > self.context_window:
+            raise ContextLengthExceeded(
+                f"The input is {input_tokens} tokens and {wanted} more are wanted, "
+                f"but the model's context holds {self.context_window}.",
+                param="input" if input_tokens >= self.context_window else "max_output_tokens",
+            )
+        last = turn.messages[-1].text if turn.messages else ""
+        steps = next((steps for pattern, steps in self._scenes if pattern.search(last)), ())
+        return ScriptedGeneration(steps, last, input_tokens, turn.max_output_tokens)
+
+    async def close(self) -> None:
+        pass
+
+
+class ScriptedGeneration:
+    """One playing of a scene, cut after `limit` pieces."""
+
+    def __init__(
+        self, steps: Sequence[StepSettings], last: str, input_tokens: int, limit: int | None
+    ) -> None:
+        self._steps = steps
+        self._last = last
+        self._input_tokens = input_tokens
+        self._limit = limit
+        self._output_tokens = 0
+        self._reasoning_tokens = 0
+
+    @property
+    def usage(self) -> TokenUsage:
+        return TokenUsage(
+            self._input_tokens,
+            output_tokens=self._output_tokens,
+            reasoning_tokens=self._reasoning_tokens,
+        )
+
+    async def deltas(self) -> AsyncGenerator[Delta, None]:
+        for number, step in enumerate(self._steps):
+            if step.delay is not None:
+                await asyncio.sleep(step.delay)
+            elif step.fail is not None:
+                raise ScriptedFailure(step.fail)
+            elif step.finish is not None:
+                yield Finish(step.finish)
+                return
+            for delta in self._said(number, step):
+                # A real model makes one token a step; between steps the loop is free.
+                await asyncio.sleep(0)
+                if isinstance(delta, (TextDelta, ReasoningDelta, CallArguments)):
+                    if self._output_tokens == self._limit:
+                        yield Finish("length")
+                        return
+                    self._output_tokens += 1
+                    self._reasoning_tokens += isinstance(delta, ReasoningDelta)
+                yield delta
+        yield Finish("stop")
+
+    def _said(self, number: int, step: StepSettings) -> Iterator[Delta]:
+        if step.text is not None:
+            yield from (TextDelta(piece) for piece in _pieces(step.text, step.pieces))
+        elif step.echo:
+            yield from (TextDelta(piece) for piece in _pieces(self._last, step.pieces))
+        elif step.reasoning is not None:
+            yield from (ReasoningDelta(piece) for piece in _pieces(step.reasoning, step.pieces))
+        elif step.call is not None:
+            yield CallStart(number, step.call)
+            for piece in _pieces(step.arguments, step.pieces):
+                yield CallArguments(number, piece)
+            if not step.open:
+                yield CallEnd(number)
+
+
+def _pieces(text: str, size: int) -> Iterator[str]:
+    for start in range(0, len(text), size or len(text) or 1):
+        yield text[start : start + (size or len(text))]

@@ -1,0 +1,219 @@
+"""Decides what of a valid request is done, left out or refused, as `coverage.yaml` says.
+
+Nothing is ignored in silence: what is left out is named, so that the caller can be told.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from antiphon import errors
+from antiphon.spec import Contract
+
+Status = Literal["served", "dropped", "rejected"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One line of the coverage: what becomes of a field, an item, a part, a tool or a value."""
+
+    status: Status
+    why: str = ""
+    neutral: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """Something left out: its place in the body, and its name whatever the place."""
+
+    path: str
+    name: str
+
+
+class Gate:
+    """Applies the coverage to request bodies. With `strict` whatever would be left out is refused.
+
+    A body that passes holds only what is done, and no null where null means absent.
+    """
+
+    def __init__(self, contract: Contract, *, strict: bool = False) -> None:
+        coverage = contract.coverage
+        self._strict = strict
+        self._fields = _field_rules(coverage["request"])
+        self._foreign: Mapping[str, str | None] = coverage["foreign"]
+        self._includes = _rules(coverage["include"])
+        self._items = _rules(coverage["input_items"])
+        self._parts = _rules(coverage["content_parts"])
+        self._tools = _rules(coverage["tools"])
+
+    def apply(self, body: Mapping[str, Any]) -> tuple[dict[str, Any], list[Dropped]]:
+        """The part of `body` that is done, and what was left out of it.
+
+        Raises `UnsupportedParameter`, `UnsupportedValue`, `UnknownParameter` or `InvalidTool`.
+        """
+        kept: dict[str, Any] = {}
+        dropped: list[Dropped] = []
+        for name, value in body.items():
+            if value is None:
+                continue
+            rules = self._fields.get(name)
+            if rules is None:
+                self._unknown(name, dropped)
+                continue
+            value = self._field(name, value, rules, dropped)
+            if value is not None:
+                kept[name] = value
+        if "include" in kept:
+            kept["include"] = self._included(kept["include"], dropped)
+        if "tools" in kept:
+            kept["tools"] = self._offered(kept["tools"], dropped)
+        if isinstance(kept.get("input"), list):
+            kept["input"] = self._admitted(kept["input"], dropped)
+        return kept, dropped
+
+    def _unknown(self, name: str, dropped: list[Dropped]) -> None:
+        if name in self._foreign:
+            instead = self._foreign[name]
+            hint = f" Use {instead} instead." if instead else ""
+            raise errors.UnknownParameter(
+                f"Unknown parameter: '{name}'. It belongs to the Chat Completions API.{hint}",
+                param=name,
+            )
+        if self._strict:
+            raise errors.UnknownParameter(f"Unknown parameter: '{name}'.", param=name)
+        dropped.append(Dropped(name, "unknown field"))
+
+    def _field(
+        self,
+        name: str,
+        value: Any,
+        rules: Sequence[tuple[tuple[str, ...], Rule]],
+        dropped: list[Dropped],
+    ) -> Any:
+        """`value` without what is left out of it; None if nothing remains."""
+        for inner, rule in rules:
+            if rule.status == "served":
+                continue
+            found = _get(value, inner)
+            if found is None or found in rule.neutral:
+                continue
+            path = ".".join((name, *inner))
+            if rule.status == "rejected" or self._strict:
+                raise errors.UnsupportedParameter(
+                    f"Unsupported parameter: '{path}'. {rule.why}", param=path
+                )
+            dropped.append(Dropped(path, path))
+            if not inner:
+                return None
+            value = _without(value, inner)
+        return value
+
+    def _included(self, values: list[str], dropped: list[Dropped]) -> list[str]:
+        return [
+            value
+            for index, value in enumerate(values)
+            if self._passes(
+                self._includes[value],
+                f"include[{index}]",
+                f"include.{value}",
+                errors.UnsupportedValue,
+                dropped,
+            )
+        ]
+
+    def _offered(self, tools: list[dict[str, Any]], dropped: list[Dropped]) -> list[dict[str, Any]]:
+        unknown = Rule("dropped", "Tools of this type are not known here.")
+        offered = []
+        for index, tool in enumerate(tools):
+            rule = self._tools.get(tool["type"], unknown)
+            name = f"tools.{tool['type']}" if tool["type"] in self._tools else "unknown tool"
+            if self._passes(rule, f"tools[{index}]", name, errors.InvalidTool, dropped, ".type"):
+                offered.append(tool)
+        return offered
+
+    def _admitted(self, items: list[dict[str, Any]], dropped: list[Dropped]) -> list[Any]:
+        admitted = []
+        for index, item in enumerate(items):
+            kind = item.get("type") or ("message" if "role" in item else "item_reference")
+            if not self._passes(
+                self._items[kind],
+                f"input[{index}]",
+                f"input.{kind}",
+                errors.UnsupportedValue,
+                dropped,
+                ".type" if item.get("type") else "",
+            ):
+                continue
+            for field, number, part in _parts(item):
+                self._passes(
+                    self._parts[part["type"]],
+                    f"input[{index}].{field}[{number}]",
+                    f"content.{part['type']}",
+                    errors.UnsupportedValue,
+                    dropped,
+                    ".type",
+                )
+            admitted.append(item)
+        return admitted
+
+    def _passes(
+        self,
+        rule: Rule,
+        path: str,
+        name: str,
+        error: type[errors.InvalidRequest],
+        dropped: list[Dropped],
+        tag: str = "",
+    ) -> bool:
+        """Whether the thing at `path` is done. Refusals name its tag, such as `tools[1].type`."""
+        if rule.status == "served":
+            return True
+        if rule.status == "rejected" or self._strict:
+            raise error(f"Unsupported: {name} at '{path}'. {rule.why}", param=path + tag)
+        dropped.append(Dropped(path, name))
+        return False
+
+
+def _rules(lines: Mapping[str, Mapping[str, Any]]) -> dict[str, Rule]:
+    return {
+        name: Rule(line["status"], line.get("why", ""), tuple(line.get("neutral", ())))
+        for name, line in lines.items()
+    }
+
+
+def _field_rules(
+    lines: Mapping[str, Mapping[str, Any]],
+) -> dict[str, list[tuple[tuple[str, ...], Rule]]]:
+    """By top-level field: the rules on it and on fields inside it, by their inner paths."""
+    fields: dict[str, list[tuple[tuple[str, ...], Rule]]] = {}
+    for path, rule in _rules(lines).items():
+        name, *inner = path.split(".")
+        fields.setdefault(name, []).append((tuple(inner), rule))
+    return fields
+
+
+def _get(value: Any, path: Sequence[str]) -> Any:
+    for step in path:
+        if not isinstance(value, Mapping):
+            return None
+        value = value.get(step)
+    return value
+
+
+def _without(value: Mapping[str, Any], path: Sequence[str]) -> dict[str, Any]:
+    first, *rest = path
+    copy = dict(value)
+    if rest:
+        copy[first] = _without(value[first], rest)
+    else:
+        del copy[first]
+    return copy
+
+
+def _parts(item: Mapping[str, Any]) -> Iterator[tuple[str, int, dict[str, Any]]]:
+    """The content parts of an item, each with its field and place."""
+    for field in ("content", "output"):
+        parts = item.get(field)
+        if isinstance(parts, list):
+            for number, part in enumerate(parts):
+                yield field, number, part

@@ -1,0 +1,258 @@
+"""Every setting: its name, default, meaning and origin.
+
+One frozen object, from four layers: defaults, a TOML file, the environment (`ANTIPHON_` and the
+name in capitals) and flags. The command line, `antiphon settings` and the README's table are made
+from the fields here.
+"""
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import platformdirs
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from antiphon.errors import StartError
+from antiphon.keys import is_hash
+
+ENVIRONMENT_PREFIX = "ANTIPHON_"
+#: Names the settings file; not a setting itself.
+CONFIG_VARIABLE = "ANTIPHON_CONFIG"
+
+
+class SettingsError(StartError):
+    """A setting is wrong. The message names it, its origin and the mistake."""
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class StepSettings(_Table):
+    """One thing a scripted model says or does. Exactly one of the fields but `pieces`,
+    `arguments` and `open` is given."""
+
+    text: str | None = None
+    reasoning: str | None = None
+    call: str | None = None
+    """Calls this function with `arguments`."""
+    arguments: str = ""
+    open: bool = False
+    """Leaves the call open, as a model does that is cut off inside one."""
+    echo: bool | None = None
+    """Says the last message again."""
+    delay: float | None = Field(None, ge=0)
+    """Waits so many seconds."""
+    fail: str | None = None
+    """Fails, with this in the log."""
+    finish: Literal["stop", "length", "content_filter"] | None = None
+    """Ends the answer in this way. Without it, it ends by itself."""
+    pieces: int = Field(0, ge=0)
+    """Says it in pieces of so many characters; 0 for all at once."""
+
+    @model_validator(mode="after")
+    def _does_one_thing(self) -> "StepSettings":
+        kinds = ("text", "reasoning", "call", "echo", "delay", "fail", "finish")
+        given = [kind for kind in kinds if getattr(self, kind) is not None]
+        if len(given) != 1:
+            raise ValueError(f"a step is exactly one of {', '.join(kinds)}")
+        return self
+
+
+class SceneSettings(_Table):
+    """What a scripted model answers to a last message in which `match` is found."""
+
+    match: str = ""
+    """A regular expression. The first scene that matches is played."""
+    steps: tuple[StepSettings, ...] = ()
+
+
+class ModelSettings(_Table):
+    """A served model. `local` runs in this process, `scripted` plays its scenes."""
+
+    kind: Literal["local", "scripted"] = "local"
+    path: str | None = None
+    """For a local model: a folder, a GGUF file or a hub name."""
+    context_window: int | None = Field(None, ge=1)
+    """Tokens of prompt and answer together; the model's own where absent."""
+    temperature: float | None = Field(None, ge=0, le=2)
+    """The temperature where a request gives none; the model's own where absent."""
+    top_p: float | None = Field(None, ge=0, le=1)
+    """The top-p where a request gives none; the model's own where absent."""
+    scenes: tuple[SceneSettings, ...] = ()
+    """For a scripted model: what it says."""
+
+    @model_validator(mode="after")
+    def _says_what_it_needs(self) -> "ModelSettings":
+        if self.kind == "local" and not self.path:
+            raise ValueError("a local model needs a path")
+        if self.kind == "scripted" and not self.scenes:
+            raise ValueError("a scripted model needs scenes")
+        return self
+
+
+class Settings(_Table):
+    """Where the server listens, what it serves and how far it goes."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on."""
+    port: int = Field(8080, ge=0, le=65535)
+    """Port to listen on; 0 takes a free one."""
+    insecure: bool = False
+    """Allows listening beyond this machine without any key."""
+    model: str | None = None
+    """Default model: a name from `models`, a folder, a GGUF file or a hub name. Without it the
+    first of `models`, and without these the embedded SmolLM2-135M-Instruct."""
+    models: dict[str, ModelSettings] = {}
+    """Served models by name. Only in the file."""
+    aliases: dict[str, str] = {}
+    """Further names for models, as `alias=model`. The alias `*` stands for every other name."""
+    cache_dir: Path = Field(default_factory=lambda: platformdirs.user_cache_path("antiphon"))
+    """Where fetched models are kept."""
+    keys_file: Path = Field(
+        default_factory=lambda: platformdirs.user_config_path("antiphon") / "keys.toml"
+    )
+    """Where `antiphon keys` keeps the hashes of keys."""
+    api_keys: tuple[str, ...] = ()
+    """Further keys, as the hashes that `antiphon keys hash` prints."""
+    cors_origins: tuple[str, ...] = ()
+    """Origins whose web pages may call the server; `*` for all."""
+    strict: bool = False
+    """Refuses what would be left out of a request."""
+    max_body_bytes: int = Field(32 * 1024 * 1024, ge=1024)
+    """Largest body of a request, in bytes."""
+    body_timeout_seconds: float = Field(60, gt=0)
+    """How long a body may take to arrive."""
+    request_timeout_seconds: float = Field(600, gt=0)
+    """How long an answer that is not streamed may take."""
+    keep_alive_seconds: float = Field(15, gt=0)
+    """How long a stream may be silent before its last state is repeated."""
+    shutdown_grace_seconds: float = Field(10, ge=0)
+    """How long running responses may go on when the server is told to stop."""
+    min_output_tokens: int = Field(16, ge=1)
+    """Smallest `max_output_tokens` that a request may ask for. The official API's is 16."""
+    threads: int = Field(default_factory=lambda: os.cpu_count() or 1, ge=1)
+    """Processor threads for local models."""
+    max_running: int = Field(16, ge=1)
+    """How many responses a local model makes at once; more wait."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """Least severe kind of log line that is written."""
+    log_format: Literal["auto", "console", "json"] = "auto"
+    """Form of log lines; `auto` is `console` in a terminal and `json` elsewhere."""
+    log_content: bool = False
+    """Writes prompts and answers to the log."""
+
+    @field_validator("api_keys")
+    @classmethod
+    def _are_hashes(cls, values: tuple[str, ...]) -> tuple[str, ...]:
+        if not all(is_hash(value) for value in values):
+            raise ValueError("keys are given as hashes; `antiphon keys hash` makes one of a key")
+        return values
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedSettings:
+    """Settings and where each one came from."""
+
+    settings: Settings
+    origins: Mapping[str, str]
+
+
+def default_config_path() -> Path:
+    """The settings file that is read if none is named and it exists."""
+    return platformdirs.user_config_path("antiphon") / "antiphon.toml"
+
+
+def load_settings(
+    flags: Mapping[str, Any],
+    *,
+    config: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> LoadedSettings:
+    """Put the layers together. `flags` holds only those that were given.
+
+    Raises `SettingsError` for an unknown name or a wrong value, whichever layer it is in.
+    """
+    environment = os.environ if environment is None else environment
+    layers: list[tuple[str, dict[str, Any]]] = []
+    file = _config_file(config, environment)
+    if file is not None:
+        layers.append((f"file {file}", _file_layer(file)))
+    layers.append(("environment", _environment_layer(environment)))
+    layers.append(("flag", {name: parse(name, value) for name, value in flags.items()}))
+    values: dict[str, Any] = {}
+    origins = dict.fromkeys(Settings.model_fields, "default")
+    for origin, layer in layers:
+        for name, value in layer.items():
+            values[name] = value
+            origins[name] = origin
+    try:
+        return LoadedSettings(Settings(**values), origins)
+    except ValidationError as error:
+        raise SettingsError("\n".join(_mistakes(error, origins))) from None
+
+
+def parse(name: str, value: Any) -> Any:
+    """A setting written as one string: lists split at commas, maps at commas and `=`."""
+    default = Settings.model_fields[name].annotation
+    if not isinstance(value, str):
+        return value
+    if default == tuple[str, ...]:
+        return tuple(part.strip() for part in value.split(",") if part.strip())
+    if name == "aliases":
+        pairs = [part.partition("=") for part in value.split(",") if part.strip()]
+        if not all(alias and separator and target for alias, separator, target in pairs):
+            raise SettingsError(f"setting {name}: {value!r} is not of the form alias=model")
+        return {alias.strip(): target.strip() for alias, _, target in pairs}
+    return value
+
+
+def _config_file(config: Path | None, environment: Mapping[str, str]) -> Path | None:
+    if config is None and CONFIG_VARIABLE in environment:
+        config = Path(environment[CONFIG_VARIABLE])
+    if config is None:
+        default = default_config_path()
+        return default if default.is_file() else None
+    return config
+
+
+def _file_layer(file: Path) -> dict[str, Any]:
+    try:
+        values = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(f"settings file {file}: {error.strerror}") from None
+    except ValueError as error:
+        raise SettingsError(f"settings file {file}: {error}") from None
+    for name in values:
+        if name not in Settings.model_fields:
+            raise SettingsError(f"settings file {file}: there is no setting {name!r}")
+    return values
+
+
+def _environment_layer(environment: Mapping[str, str]) -> dict[str, Any]:
+    values = {}
+    for variable, value in environment.items():
+        if not variable.startswith(ENVIRONMENT_PREFIX) or variable == CONFIG_VARIABLE:
+            continue
+        name = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
+        if name not in Settings.model_fields:
+            raise SettingsError(f"environment: {variable} stands for no setting")
+        if name == "models":
+            raise SettingsError(f"environment: {variable}: models are only in the settings file")
+        values[name] = parse(name, value)
+    return values
+
+
+def _mistakes(error: ValidationError, origins: Mapping[str, str]) -> list[str]:
+    lines = []
+    for mistake in error.errors():
+        place = ".".join(str(step) for step in mistake["loc"])
+        origin = origins.get(str(mistake["loc"][0]), "settings") if mistake["loc"] else "settings"
+        reason = mistake["msg"].removeprefix("Value error, ")
+        got = mistake.get("input")
+        shown = f", not {got!r}" if isinstance(got, (str, int, float)) else ""
+        lines.append(f"setting {place} ({origin}): {reason[:1].lower()}{reason[1:]}{shown}")
+    return lines

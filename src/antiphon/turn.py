@@ -1,0 +1,126 @@
+"""What a model is asked (`Turn`) and what it says (`Delta`).
+
+Both are plain values: a turn knows nothing of HTTP or of where its history came from, and a delta
+knows nothing of Responses events.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Role = Literal["system", "user", "assistant"]
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of the conversation. `system` stands for developer messages as well."""
+
+    role: Role
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How the next token is drawn from the model's scores.
+
+    `temperature` 0..2, 0 taking the likeliest; `top_p` 0..1; the penalties -2..2, counted over the
+    tokens made so far; `seed` any 64-bit integer.
+    """
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    seed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A request made complete: everything that decides what the model says.
+
+    `instructions` belong to this turn alone; they come before every message. `max_output_tokens`
+    is the caller's limit, None for none but the context. `top_logprobs` is how many likeliest
+    tokens to report at each place, None for no log-probabilities at all. `tenant` separates what
+    may be shared, such as cached prefixes.
+    """
+
+    messages: tuple[Message, ...]
+    instructions: str | None = None
+    sampling: Sampling = Sampling()
+    max_output_tokens: int | None = None
+    top_logprobs: int | None = None
+    tenant: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """A token's text, exact bytes and natural log-probability, with the likeliest ones beside it.
+
+    `text` reads bytes that are no whole character as U+FFFD.
+    """
+
+    text: str
+    data: bytes
+    logprob: float
+    top: tuple["TokenLogprob", ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """More of the answer: whole characters, with the tokens they came from if asked for."""
+
+    text: str
+    logprobs: tuple[TokenLogprob, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningDelta:
+    """More of the reasoning."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallStart:
+    """A function call begins. `call` tells calls of one turn apart; several may be open at once."""
+
+    call: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallArguments:
+    """More of an open call's arguments, which together are one JSON text."""
+
+    call: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallEnd:
+    """An open call is whole."""
+
+    call: int
+
+
+FinishReason = Literal["stop", "length", "content_filter"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The model is done. The last delta; a stream of deltas without it has failed."""
+
+    reason: FinishReason
+
+
+Delta = TextDelta | ReasoningDelta | CallStart | CallArguments | CallEnd | Finish
+
+
+@dataclass(frozen=True, slots=True)
+class TokenUsage:
+    """Tokens of the whole prompt, of these the ones not computed again, tokens made (the one that
+    ended the turn included), and of these the ones that were reasoning."""
+
+    input_tokens: int
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    reasoning_tokens: int = 0
