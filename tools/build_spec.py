@@ -24,7 +24,7 @@ TARGET = ROOT / "src" / "antiphon" / "spec"
 
 _COVERAGE_TITLES = {
     "request": "Request fields",
-    "include": "Values of `include`",
+    "include": "Values of include",
     "input_items": "Input items",
     "content_parts": "Content parts",
     "tools": "Tools",
@@ -45,7 +45,13 @@ def main() -> int:
         print(f"openapi: {problem}", file=sys.stderr)
     if problems:
         return 1
-    document["info"]["description"] += coverage_tables(coverage)
+    document["tags"].append(
+        {
+            "name": "What is served",
+            "description": coverage_tables(coverage),
+            "x-traitTag": True,  # Redoc: a chapter without operations.
+        }
+    )
     generated = {
         "openapi.json": json.dumps(document, ensure_ascii=False, indent=1) + "\n",
         "openapi.yaml": yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120),
@@ -69,15 +75,19 @@ def read(file: Path) -> str | None:
 
 
 def coverage_tables(coverage: dict[str, Any]) -> str:
-    """The section of the document's description that says what is served today."""
-    lines = ["\n# What is served\n"]
+    """The chapter of the reference that says what is served today."""
+    lines = [
+        "*served*: does what this reference says. *dropped*: left out, named in `antiphon-dropped`",
+        "and counted; refused with the setting `strict`. *rejected*: refused with a 400 that names it.",
+        "Of what the server sends, *dropped* means that it is never sent.",
+    ]
     for section, title in _COVERAGE_TITLES.items():
-        lines += [f"\n## {title}\n", "| | | |", "|---|---|---|"]
+        lines += [f"\n### {title}\n", "| Name | Status | |", "|---|---|---|"]
         for name, line in coverage[section].items():
             why = line.get("why", "")
             if "neutral" in line:
                 values = ", ".join(f"`{json.dumps(value)}`" for value in line["neutral"])
-                why += f" Let through: {values}."
+                why += f" Always let through: {values}."
             lines.append(f"| `{name}` | {line['status']} | {why.strip()} |")
     return "\n".join(lines) + "\n"
 

