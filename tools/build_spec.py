@@ -77,8 +77,9 @@ def read(file: Path) -> str | None:
 def coverage_tables(coverage: dict[str, Any]) -> str:
     """The chapter of the reference that says what is served today."""
     lines = [
-        "*served*: does what this reference says. *dropped*: left out, named in `antiphon-dropped`",
-        "and counted; refused with the setting `strict`. *rejected*: refused with a 400 that names it.",
+        "*served*: does what this reference says. *dropped*: left out, named in",
+        "`antiphon-dropped` and counted; refused with the setting `strict`. *rejected*: refused",
+        "with a 400 that names it.",
         "Of what the server sends, *dropped* means that it is never sent.",
     ]
     for section, title in _COVERAGE_TITLES.items():

@@ -45,7 +45,6 @@ class Application:
 def build(settings: Settings, models: Sequence[Model], keys: KeyRing) -> Application:
     """Build the application that answers with `models`, the first being the default."""
     contract = packaged_contract()
-    contract.compile()
     metrics = Metrics()
     router = Router(models, settings.aliases)
     service = ResponseService(

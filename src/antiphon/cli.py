@@ -167,7 +167,7 @@ def revoke_key(name: str, config: Path | None) -> None:
 @key_commands.command("hash")
 def hash_of_key() -> None:
     """Read a key and print its hash, for the setting `api_keys`."""
-    click.echo(hash_key(click.get_text_stream("stdin").readline().strip()))
+    click.echo(hash_key(sys.stdin.readline().strip()))
 
 
 @main.group("models")

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import ipaddress
 import socket
+import sys
 from collections.abc import Callable
 
 import uvicorn
@@ -46,6 +47,16 @@ def bind(host: str, port: int) -> socket.socket:
     return sock
 
 
+def keep_loop_responsive() -> None:
+    """Set up the process so that the event loop never waits long. Call it once all is loaded."""
+    # What is loaded now stays: without this, collecting garbage would walk all of it again and
+    # again, and stop the event loop for a tenth of a second each time.
+    gc.collect()
+    gc.freeze()
+    # How long a thread that computes may keep the interpreter's lock when the loop asks for it.
+    sys.setswitchinterval(0.001)
+
+
 class Server(uvicorn.Server):
     """Serves an application until it is told to stop, then lets its responses end.
 
@@ -72,10 +83,7 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        # What is loaded now stays: without this, collecting garbage would walk all of it again and
-        # again, and stop the event loop for a tenth of a second each time.
-        gc.collect()
-        gc.freeze()
+        keep_loop_responsive()
         if self.started:
             self._on_start()
 

@@ -1,11 +1,11 @@
 """What a model is asked (`Turn`) and what it says (`Delta`).
 
 Both are plain values: a turn knows nothing of HTTP or of where its history came from, and a delta
-knows nothing of Responses events.
+knows nothing of Responses events. Deltas are tuples, as one is made for every token.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 Role = Literal["system", "user", "assistant"]
 
@@ -51,8 +51,7 @@ class Turn:
     tenant: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class TokenLogprob:
+class TokenLogprob(NamedTuple):
     """A token's text, exact bytes and natural log-probability, with the likeliest ones beside it.
 
     `text` reads bytes that are no whole character as U+FFFD.
@@ -64,39 +63,34 @@ class TokenLogprob:
     top: tuple["TokenLogprob", ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class TextDelta:
+class TextDelta(NamedTuple):
     """More of the answer: whole characters, with the tokens they came from if asked for."""
 
     text: str
     logprobs: tuple[TokenLogprob, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ReasoningDelta:
+class ReasoningDelta(NamedTuple):
     """More of the reasoning."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class CallStart:
+class CallStart(NamedTuple):
     """A function call begins. `call` tells calls of one turn apart; several may be open at once."""
 
     call: int
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class CallArguments:
+class CallArguments(NamedTuple):
     """More of an open call's arguments, which together are one JSON text."""
 
     call: int
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class CallEnd:
+class CallEnd(NamedTuple):
     """An open call is whole."""
 
     call: int
@@ -105,8 +99,7 @@ class CallEnd:
 FinishReason = Literal["stop", "length", "content_filter"]
 
 
-@dataclass(frozen=True, slots=True)
-class Finish:
+class Finish(NamedTuple):
     """The model is done. The last delta; a stream of deltas without it has failed."""
 
     reason: FinishReason

@@ -85,13 +85,19 @@ class PromptTokenizer:
     @staticmethod
     def _encode_piece(tokenizer: HubTokenizer, text: str, *, first: bool) -> list[int]:
         if first:
-            return list(tokenizer.encode(text, add_special_tokens=False).ids)
+            return _encode(tokenizer, text)
         # Some vocabularies put a space before the first word. After a line break they do not.
-        line_break = tokenizer.encode("\n", add_special_tokens=False).ids
-        tokens = tokenizer.encode(f"\n{text}", add_special_tokens=False).ids
+        line_break = _encode(tokenizer, "\n")
+        tokens = _encode(tokenizer, f"\n{text}")
         if tokens[: len(line_break)] == line_break:
-            return list(tokens[len(line_break) :])
-        return list(tokenizer.encode(text, add_special_tokens=False).ids)
+            return tokens[len(line_break) :]
+        return _encode(tokenizer, text)
+
+
+def _encode(tokenizer: HubTokenizer, text: str) -> list[int]:
+    # As a batch of one: `encode` keeps the interpreter's lock all the while, a second for 1 MB.
+    tokens: list[int] = tokenizer.encode_batch_fast([text], add_special_tokens=False)[0].ids
+    return tokens
 
 
 class _TokenBytes:

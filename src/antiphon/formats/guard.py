@@ -7,7 +7,7 @@ nowhere in the conversation, so nobody can forge one and no text is changed.
 
 import re
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from antiphon.formats.base import Piece, Prompt
 
@@ -28,9 +28,6 @@ class Guard:
         guarded = [text for text in texts if controls.search(text)]
         self._start = _unused(guarded)
         self._end = _unused([*guarded, self._start])
-        self._marks = re.compile(
-            f"{self._start}({controls.pattern}){self._end}|[{self._start}{self._end}]"
-        )
 
     def mark(self, text: str) -> str:
         """The text with its control tokens wrapped."""
@@ -39,13 +36,26 @@ class Guard:
     def cut(self, rendered: str) -> Prompt:
         """The rendered prompt in pieces, without markers.
 
-        A template may tear markers from their token; a lone one still parts what stands on its
-        sides, so that the two cannot join into a control token.
+        A template may trim or split a text and tear a marker from its token. The other marker still
+        guards the token, and either parts what stands on its sides, so that they cannot join.
         """
-        pieces = self._marks.split(rendered)
-        return tuple(
-            Piece(text, literal=number % 2 == 1) for number, text in enumerate(pieces) if text
-        )
+        pieces: list[Piece] = []
+        for number, chunk in enumerate(rendered.split(self._start)):
+            token = self._controls.match(chunk) if number else None
+            if token:
+                pieces.append(Piece(token.group(), literal=True))
+                chunk = chunk[token.end() :].removeprefix(self._end)
+            pieces += self._without_lone_ends(chunk)
+        return tuple(piece for piece in pieces if piece.text)
+
+    def _without_lone_ends(self, chunk: str) -> Iterator[Piece]:
+        *ended, rest = chunk.split(self._end)
+        for text in ended:
+            token = next((m for m in self._controls.finditer(text) if m.end() == len(text)), None)
+            before = token.start() if token else len(text)
+            yield Piece(text[:before])
+            yield Piece(text[before:], literal=True)
+        yield Piece(rest)
 
 
 def _unused(texts: Sequence[str]) -> str:

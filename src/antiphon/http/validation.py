@@ -34,6 +34,8 @@ class BodyLimits(Protocol):
 
 def validator_map(contract: Contract, limits: BodyLimits) -> dict[str, Any]:
     """What Connexion is to check requests with."""
+    for schema in contract.body_schemas():
+        contract.accepts(schema, None)  # Compiles it, so that the first request does not wait.
 
     class BodyValidator(AbstractRequestBodyValidator):  # Made anew for each request.
         async def wrap_receive(self, receive: Receive, *, scope: Scope) -> tuple[Receive, Scope]:

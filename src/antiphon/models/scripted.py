@@ -23,6 +23,8 @@ from antiphon.turn import (
     Turn,
 )
 
+_STEP = 16  # Pieces said before the event loop is let go.
+
 
 class ScriptedFailure(Exception):
     """What a script's `fail` step raises."""
@@ -57,7 +59,8 @@ class ScriptedModel:
             )
         last = turn.messages[-1].text if turn.messages else ""
         steps = next((steps for pattern, steps in self._scenes if pattern.search(last)), ())
-        return ScriptedGeneration(steps, last, input_tokens, turn.max_output_tokens)
+        actions = [a for number, step in enumerate(steps) for a in _actions(number, step, last)]
+        return ScriptedGeneration(actions, input_tokens, turn.max_output_tokens)
 
     async def close(self) -> None:
         pass
@@ -66,11 +69,8 @@ class ScriptedModel:
 class ScriptedGeneration:
     """One playing of a scene, cut after `limit` pieces."""
 
-    def __init__(
-        self, steps: Sequence[StepSettings], last: str, input_tokens: int, limit: int | None
-    ) -> None:
-        self._steps = steps
-        self._last = last
+    def __init__(self, actions: Sequence["_Action"], input_tokens: int, limit: int | None) -> None:
+        self._actions = actions
         self._input_tokens = input_tokens
         self._limit = limit
         self._output_tokens = 0
@@ -85,41 +85,50 @@ class ScriptedGeneration:
         )
 
     async def deltas(self) -> AsyncGenerator[Delta, None]:
-        for number, step in enumerate(self._steps):
-            if step.delay is not None:
-                await asyncio.sleep(step.delay)
-            elif step.fail is not None:
-                raise ScriptedFailure(step.fail)
-            elif step.finish is not None:
-                yield Finish(step.finish)
-                return
-            for delta in self._said(number, step):
-                # A real model makes one token a step; between steps the loop is free.
+        for number, action in enumerate(self._actions):
+            if number % _STEP == 0:
                 await asyncio.sleep(0)
-                if isinstance(delta, (TextDelta, ReasoningDelta, CallArguments)):
-                    if self._output_tokens == self._limit:
-                        yield Finish("length")
-                        return
-                    self._output_tokens += 1
-                    self._reasoning_tokens += isinstance(delta, ReasoningDelta)
-                yield delta
+            if isinstance(action, ScriptedFailure):
+                raise action
+            if isinstance(action, float):
+                await asyncio.sleep(action)
+                continue
+            if isinstance(action, (TextDelta, ReasoningDelta, CallArguments)):
+                if self._output_tokens == self._limit:
+                    yield Finish("length")
+                    return
+                self._output_tokens += 1
+                self._reasoning_tokens += isinstance(action, ReasoningDelta)
+            yield action
+            if isinstance(action, Finish):
+                return
         yield Finish("stop")
 
-    def _said(self, number: int, step: StepSettings) -> Iterator[Delta]:
-        if step.text is not None:
-            yield from (TextDelta(piece) for piece in _pieces(step.text, step.pieces))
-        elif step.echo:
-            yield from (TextDelta(piece) for piece in _pieces(self._last, step.pieces))
-        elif step.reasoning is not None:
-            yield from (ReasoningDelta(piece) for piece in _pieces(step.reasoning, step.pieces))
-        elif step.call is not None:
-            yield CallStart(number, step.call)
-            for piece in _pieces(step.arguments, step.pieces):
-                yield CallArguments(number, piece)
-            if not step.open:
-                yield CallEnd(number)
+
+#: Something to say, a failure, or seconds to wait.
+_Action = Delta | ScriptedFailure | float
 
 
-def _pieces(text: str, size: int) -> Iterator[str]:
-    for start in range(0, len(text), size or len(text) or 1):
-        yield text[start : start + (size or len(text))]
+def _actions(number: int, step: StepSettings, last: str) -> Iterator[_Action]:
+    """What a step comes to; `number` tells its call apart, `last` is the message it may echo."""
+    if step.text is not None or step.echo:
+        text = last if step.text is None else step.text
+        yield from map(TextDelta, _pieces(text, step.pieces))
+    elif step.reasoning is not None:
+        yield from map(ReasoningDelta, _pieces(step.reasoning, step.pieces))
+    elif step.call is not None:
+        yield CallStart(number, step.call)
+        yield from (CallArguments(number, p) for p in _pieces(step.arguments, step.pieces))
+        if not step.open:
+            yield CallEnd(number)
+    elif step.delay is not None:
+        yield float(step.delay)
+    elif step.fail is not None:
+        yield ScriptedFailure(step.fail)
+    elif step.finish is not None:
+        yield Finish(step.finish)
+
+
+def _pieces(text: str, size: int) -> list[str]:
+    size = size or len(text) or 1
+    return [text[start : start + size] for start in range(0, len(text), size)]

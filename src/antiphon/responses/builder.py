@@ -55,7 +55,7 @@ class ResponseBuilder:
 
     def __init__(self, response: Response, log: EventLog) -> None:
         self._response = response
-        self._log = log
+        self.log = log
         self._items: list[_OpenItem] = []
         self._text: _OpenMessage | None = None
         self._reasoning: _OpenReasoning | None = None
@@ -179,9 +179,9 @@ class ResponseBuilder:
         return {**self._response, "output": [item.snapshot() for item in self._items]}
 
     def emit(self, kind: str, **fields: Any) -> None:
-        """Write one event. For the items of this module, which are part of the builder."""
-        event = {"type": kind, "sequence_number": self._log.next_number, **fields}
-        self._log.append(cast(StreamEvent, event))
+        """Write an event made of its fields. For the items of this module, as is `log`."""
+        event = {"type": kind, "sequence_number": self.log.next_number, **fields}
+        self.log.append(cast(StreamEvent, event))
 
 
 class _OpenItem:
@@ -252,11 +252,19 @@ class _OpenMessage(_OpenContent):
         }
 
     def add(self, builder: ResponseBuilder, delta: TextDelta) -> None:
-        logprobs = [_logprob(token) for token in delta.logprobs]
         self._texts.append(delta.text)
+        logprobs = [_logprob(token) for token in delta.logprobs] if delta.logprobs else []
         self._logprobs += logprobs
-        builder.emit(
-            "response.output_text.delta", **self._place, delta=delta.text, logprobs=logprobs
+        builder.log.append(
+            {
+                "type": "response.output_text.delta",
+                "sequence_number": builder.log.next_number,
+                "item_id": self.id,
+                "output_index": self.index,
+                "content_index": 0,
+                "delta": delta.text,
+                "logprobs": logprobs,
+            }
         )
 
     def closing(self, builder: ResponseBuilder) -> None:

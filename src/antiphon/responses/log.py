@@ -5,8 +5,8 @@ readers then send the same bytes. Everything happens on the event loop's thread.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from collections.abc import Sequence
+from functools import cache
 
 import orjson
 
@@ -29,20 +29,13 @@ class InvalidEvent(Exception):
     """An event does not fit the document: a fault of the server, whatever the request."""
 
 
-@dataclass(frozen=True, slots=True)
-class LoggedEvent:
-    """An event and the frame it is sent in."""
-
-    event: StreamEvent
-    frame: bytes
-
-
 class EventLog:
     """Appended to by one builder, read by any number of readers, closed by its run."""
 
     def __init__(self, contract: Contract) -> None:
-        self._contract = contract
-        self._events: list[LoggedEvent] = []
+        self._accepts = contract.accepts_event
+        self._events: list[StreamEvent] = []
+        self._frames: list[bytes] = []
         self._closed = False
         self._waiting: list[asyncio.Future[None]] = []
 
@@ -52,9 +45,9 @@ class EventLog:
         return len(self._events)
 
     @property
-    def events(self) -> list[StreamEvent]:
+    def events(self) -> Sequence[StreamEvent]:
         """All events so far."""
-        return [logged.event for logged in self._events]
+        return self._events
 
     @property
     def closed(self) -> bool:
@@ -65,31 +58,31 @@ class EventLog:
         """Check, serialise and publish an event. Raises `InvalidEvent` and then appends nothing."""
         if self._closed:
             raise InvalidEvent(f"{event['type']} after the log was closed")
-        if event["sequence_number"] != self.next_number:
+        if event["sequence_number"] != len(self._events):
             raise InvalidEvent(f"{event['type']} is number {event['sequence_number']}")
-        if not self._contract.accepts_event(event):
+        if not self._accepts(event):
             raise InvalidEvent(f"{event['type']} does not fit the document")
-        self._events.append(LoggedEvent(event, _frame(event)))
-        self._wake()
+        self._frames.append(_frame(event))
+        self._events.append(event)
+        if self._waiting:
+            self._wake()
 
     def close(self) -> None:
         """Let readers end."""
         self._closed = True
         self._wake()
 
-    async def tail(self, start: int = 0) -> AsyncIterator[LoggedEvent]:
-        """Every event from number `start` on, past and to come, until the log is closed."""
-        position = start
-        while True:
-            while position < len(self._events):
-                yield self._events[position]
-                position += 1
-            if self._closed:
-                return
+    async def frames_from(self, number: int) -> Sequence[bytes]:
+        """The frames of the events from `number` on, at least one; none once the log is closed.
+
+        Call it again with the number after the last one that was read.
+        """
+        while number >= len(self._frames) and not self._closed:
             # A future of its own, as cancelling a reader cancels what it waits for.
             waiter = asyncio.get_running_loop().create_future()
             self._waiting.append(waiter)
             await waiter
+        return self._frames[number:]
 
     def _wake(self) -> None:
         for waiter in self._waiting:
@@ -103,4 +96,10 @@ def _frame(event: StreamEvent) -> bytes:
     if not data.isascii():
         for raw, escaped in _SEPARATORS.items():
             data = data.replace(raw, escaped)
-    return b"event: %b\ndata: %b\n\n" % (event["type"].encode(), data)
+    return b"".join((_head(event["type"]), data, b"\n\n"))
+
+
+@cache
+def _head(kind: str) -> bytes:
+    """The beginning of an event's frame."""
+    return f"event: {kind}\ndata: ".encode()

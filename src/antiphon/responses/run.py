@@ -49,10 +49,20 @@ class Run:
         self._task = asyncio.create_task(self._work())
         return self._task
 
-    async def result(self) -> Response:
-        """Wait for the end and return the response."""
+    @property
+    def ended(self) -> bool:
+        """Whether no event will follow."""
+        return self.log.closed
+
+    async def wait(self, other: asyncio.Task[None], *, timeout_seconds: float) -> None:
+        """Wait for the end, for `other` or for the time to pass."""
         assert self._task is not None
-        await asyncio.wait([self._task])
+        await asyncio.wait(
+            (self._task, other), timeout=timeout_seconds, return_when=asyncio.FIRST_COMPLETED
+        )
+
+    def result(self) -> Response:
+        """The response, as far as it is made."""
         return fold(self.log.events)
 
     def cancel(self) -> None:

@@ -28,38 +28,36 @@ class Contract:
         self.coverage = coverage
         self._registry = jsonschema_rs.Registry([(_URI, document)], draft=jsonschema_rs.Draft202012)
         self._validators: dict[str, jsonschema_rs.Draft202012Validator] = {}
-        self._event_schemas: dict[str, str] = {
-            tag: pointer
-            for tag, pointer in document["components"]["schemas"]["StreamEvent"]["discriminator"][
-                "mapping"
-            ].items()
+        events = document["components"]["schemas"]["StreamEvent"]["discriminator"]["mapping"]
+        self._event_validators = {
+            tag: self._validator(events[tag])
+            for tag, line in coverage["events"].items()
+            if line["status"] == "served"
         }
         self._explainer = Explainer(document, self.accepts)
 
+    def body_schemas(self) -> list[str]:
+        """Pointers to the schemas of all request bodies."""
+        operations = [o for path in self.document["paths"].values() for o in path.values()]
+        bodies = [o["requestBody"] for o in operations if "requestBody" in o]
+        return [m["schema"]["$ref"] for body in bodies for m in body["content"].values()]
+
     def accepts(self, pointer: str, value: object) -> bool:
         """Whether `value` fits the schema at `pointer`, such as `#/components/schemas/Response`."""
+        return self._validator(pointer).is_valid(value)
+
+    def accepts_event(self, event: Any) -> bool:
+        """Whether a stream event is one that is served, and fits the schema of its own type."""
+        validator = self._event_validators.get(event["type"])
+        return validator is not None and validator.is_valid(event)
+
+    def _validator(self, pointer: str) -> jsonschema_rs.Draft202012Validator:
         validator = self._validators.get(pointer)
         if validator is None:
             validator = self._validators[pointer] = jsonschema_rs.Draft202012Validator(
                 {"$ref": _URI + pointer}, registry=self._registry
             )
-        return validator.is_valid(value)
-
-    def compile(self) -> None:
-        """Compile what every request needs, so that the first one does not wait for it."""
-        for path in self.document["paths"].values():
-            for operation in path.values():
-                body = operation.get("requestBody") if isinstance(operation, dict) else None
-                for media in (body or {}).get("content", {}).values():
-                    self.accepts(media["schema"]["$ref"], None)
-        for event, line in self.coverage["events"].items():
-            if line["status"] == "served":
-                self.accepts(self._event_schemas[event], None)
-
-    def accepts_event(self, event: Any) -> bool:
-        """Whether a stream event fits the schema of its own type."""
-        pointer = self._event_schemas.get(event["type"])
-        return pointer is not None and self.accepts(pointer, event)
+        return validator
 
     def explain(self, pointer: str, value: object) -> InvalidRequest:
         """The error to answer a `value` with that does not fit the schema at `pointer`.
