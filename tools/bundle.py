@@ -89,19 +89,24 @@ class _Bundler:
         name = pointer.removeprefix("/")
         relative = target_file.relative_to(self._source)
         if relative.parts[0] == "paths":
-            item: dict[str, Any] = self._resolve(self._load(target_file)[name], target_file)
+            item: dict[str, Any] = self._resolve(self._named(target_file, name, ref), target_file)
             return item
-        kind = FOLDERS.get(relative.parts[0]) or FILES[relative.name]
+        kind = FOLDERS.get(relative.parts[0]) or FILES.get(relative.name)
+        if kind is None:
+            raise BundleError(f"{file.name} refers to {ref}, which is no place of components")
         if kind == "examples":
             name = target_file.stem
             value = self._load(target_file)
         else:
-            try:
-                value = self._load(target_file)[name]
-            except KeyError:
-                raise BundleError(f"{file.name} refers to {ref}, which does not exist") from None
+            value = self._named(target_file, name, ref)
         self._add(kind, name, value, target_file)
         return f"#/components/{kind}/{name}"
+
+    def _named(self, file: Path, name: str, ref: str) -> Any:
+        content = self._load(file)
+        if not isinstance(content, dict) or name not in content:
+            raise BundleError(f"{ref} does not exist")
+        return content[name]
 
     def _add(self, kind: str, name: str, value: Any, file: Path) -> None:
         known = self._origin.setdefault((kind, name), file)
@@ -122,6 +127,9 @@ class _Bundler:
                 if name not in named:
                     raise BundleError(f"nothing refers to {name} in {stem}.yaml")
                 ordered[name] = named[name]
+        for name in named:
+            if name not in ordered:
+                raise BundleError(f"{name} is in a file that SCHEMA_ORDER does not name")
         return ordered
 
     @staticmethod

@@ -14,6 +14,12 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 Schema = dict[str, Any]
 
 _SCALARS = {"string", "integer", "number", "boolean", "null"}
+_KEYWORDS = {
+    *("$ref", "additionalProperties", "anyOf", "const", "contentMediaType", "contentSchema"),
+    *("description", "discriminator", "enum", "format", "items", "maxLength", "maxProperties"),
+    *("maximum", "minItems", "minLength", "minimum", "not", "oneOf", "pattern", "properties"),
+    *("propertyNames", "required", "type"),
+}
 _METHODS = ("get", "put", "post", "delete", "patch")
 _NULL = {"type": "null"}
 #: Objects of options, and the request field each stands in. Each option is covered by itself.
@@ -37,6 +43,9 @@ def problems(document: Schema, coverage: dict[str, Any]) -> list[str]:
 
 def _schema_problems(schemas: dict[str, Schema]) -> Iterator[str]:
     for name, schema in schemas.items():
+        for place, keyword in _unknown_keywords(schema):
+            # Most often the end of a description that YAML cut at an unquoted comma.
+            yield f"{name}{place} has a keyword {keyword!r}"
         if not schema.get("description"):
             yield f"{name} has no description"
         for place, child in _children(schema):
@@ -45,6 +54,15 @@ def _schema_problems(schemas: dict[str, Schema]) -> Iterator[str]:
         for field, child in schema.get("properties", {}).items():
             if not (child.get("description") or "$ref" in child or "const" in child):
                 yield f"{name}.{field} has no description"
+
+
+def _unknown_keywords(schema: Schema) -> Iterator[tuple[str, str]]:
+    for keyword in schema:
+        if keyword not in _KEYWORDS:
+            yield "", keyword
+    for place, child in _children(schema):
+        for inner, keyword in _unknown_keywords(child):
+            yield place + inner, keyword
 
 
 def _children(schema: Schema) -> Iterator[tuple[str, Schema]]:
@@ -135,12 +153,7 @@ def _coverage_problems(document: Schema, coverage: dict[str, Any]) -> Iterator[s
     fields = set(schemas["CreateResponse"]["properties"])
     fields |= set(schemas["CountInputTokens"]["properties"])
     yield from _compared("request", {p.split(".")[0] for p in coverage["request"]}, fields)
-    for option in ("ReasoningOptions", "TextOptions", "StreamOptions"):
-        prefix = {
-            "ReasoningOptions": "reasoning",
-            "TextOptions": "text",
-            "StreamOptions": "stream_options",
-        }[option]
+    for option, prefix in _NESTED_OPTIONS.items():
         covered = {p.split(".")[1] for p in coverage["request"] if p.startswith(f"{prefix}.")}
         yield from _compared(f"request {prefix}", covered, set(schemas[option]["properties"]))
     expected = {
@@ -171,8 +184,8 @@ def _tags(schemas: dict[str, Schema], union: str) -> set[str]:
     tags: set[str] = set()
     for branch in schemas[union].get("oneOf") or schemas[union]["anyOf"]:
         tag = schemas[branch["$ref"].rpartition("/")[2]]["properties"]["type"]
-        tags |= {tag["const"]} if "const" in tag else set(tag["enum"]) - {None}
-    return tags
+        tags |= set(tag.get("enum", ())) | {tag.get("const")}
+    return tags - {None}
 
 
 def _resolved(document: Schema, node: Schema) -> Schema:

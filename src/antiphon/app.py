@@ -52,7 +52,7 @@ def build(settings: Settings, models: Sequence[Model], keys: KeyRing) -> Applica
         router,
         Gate(contract, strict=settings.strict),
         metrics,
-        limits=settings,
+        options=settings,
     )
     handlers = (
         ResponsesHandlers(service, timeout_seconds=settings.request_timeout_seconds),

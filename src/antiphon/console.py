@@ -73,20 +73,19 @@ def serve_with_console(settings: Settings, keys: KeyRing) -> None:
             "  Make one with: antiphon keys new\n"
             "  or serve everybody with: --insecure"
         )
-    sock = bind(settings.host, settings.port)
-    with ProgressDisplay() as display:
-        models = build_models(settings, display)
-    application = build(settings, models, keys)
-    port = sock.getsockname()[1]
-    server = Server(
-        application,
-        grace_seconds=settings.shutdown_grace_seconds,
-        on_start=lambda: _announce(settings, models[0], keys, port),
-    )
-    try:
-        server.run(sockets=[sock])
-    except KeyboardInterrupt:
-        sys.exit(130)
+    with bind(settings.host, settings.port) as sock:
+        with ProgressDisplay() as display:
+            models = build_models(settings, display)
+        port = sock.getsockname()[1]
+        server = Server(
+            build(settings, models, keys),
+            grace_seconds=settings.shutdown_grace_seconds,
+            on_start=lambda: _announce(settings, models[0], keys, port),
+        )
+        try:
+            server.run(sockets=[sock])
+        except KeyboardInterrupt:
+            sys.exit(130)
 
 
 def _announce(settings: Settings, model: Model, keys: KeyRing, port: int) -> None:

@@ -18,8 +18,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+import structlog
+
 from antiphon.errors import StartError
 from antiphon.principal import ANONYMOUS, Principal
+
+_logger = structlog.get_logger("antiphon.keys")
 
 _PREFIX = "sk-antiphon-"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -150,7 +154,11 @@ class KeyRing:
         if now - self._checked >= _CHECK_SECONDS:
             self._checked = now
             if self._stat() != self._stamp:
-                self._load()
+                try:
+                    self._load()
+                except KeyFileError as error:
+                    # Half-written by hand, perhaps. The keys that were good a moment ago stay.
+                    _logger.error("keys not read", reason=str(error))
                 # Revoking the last key must not open the server.
                 self._ever_closed = self._ever_closed or not self.open
 

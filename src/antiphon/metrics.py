@@ -52,8 +52,8 @@ class Metrics:
         )
         self._ended = Counter(
             "antiphon_responses",
-            "Responses ended, by their last event.",
-            ("model", "event"),
+            "Responses ended, by how: completed, incomplete, failed, cancelled.",
+            ("model", "outcome"),
             registry=self._registry,
         )
         self._tokens = Counter(
@@ -77,10 +77,10 @@ class Metrics:
         """Count a response that begins."""
         self._running.labels(model).inc()
 
-    def run_ended(self, model: str, last_event: str, usage: TokenUsage) -> None:
-        """Count a response that ended, by the event its log ends with."""
+    def run_ended(self, model: str, outcome: str, usage: TokenUsage) -> None:
+        """Count a response that ended, and its tokens."""
         self._running.labels(model).dec()
-        self._ended.labels(model, last_event).inc()
+        self._ended.labels(model, outcome).inc()
         self._tokens.labels(model, "input").inc(usage.input_tokens)
         self._tokens.labels(model, "output").inc(usage.output_tokens)
 

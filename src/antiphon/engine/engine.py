@@ -48,6 +48,9 @@ class Engine:
         """Begin a sequence. Call it on the event loop that will read the stream."""
         stream = EngineStream(asyncio.get_running_loop())
         self._submitted.put(Sequence(request, stream))
+        if self._closing:
+            # The thread may have looked for the last time.
+            stream.publish(EngineClosed("the engine was stopped"))
         return stream
 
     def close(self) -> None:
@@ -62,6 +65,8 @@ class Engine:
             for sequence in self._scheduled():
                 if not self._closing:
                     self._step(sequence)
+        while not self._submitted.empty():
+            self._admit()
         for sequence in [*self._running, *self._waiting]:
             sequence.stream.publish(EngineClosed("the engine was stopped"))
 

@@ -5,6 +5,7 @@ A file is a header, key-value metadata, tensor descriptions and the tensors' dat
 vocabulary of 50,000 tokens is read in a tenth of a second.
 """
 
+import math
 import mmap
 import struct
 from collections.abc import Callable, Mapping
@@ -84,7 +85,7 @@ class GGUFFile:
             raise GGUFError(f"{path} is no GGUF file")
         try:
             self.metadata, self.tensors = self._read()
-        except (struct.error, IndexError, UnicodeDecodeError, ValueError) as error:
+        except (struct.error, ValueError, OverflowError) as error:
             raise GGUFError(f"{path} is damaged or cut off: {error}") from error
 
     def _read(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -97,14 +98,17 @@ class GGUFFile:
             key = reader.string()
             metadata[key] = reader.value(reader.integer("<I"))
         described = [self._description(reader) for _ in range(num_tensors)]
-        alignment = int(metadata.get("general.alignment", 32))
+        alignment = metadata.get("general.alignment", 32)
+        if not isinstance(alignment, int) or alignment < 1:
+            raise ValueError(f"tensors cannot be aligned to {alignment!r} bytes")
         base = -(-reader.offset // alignment) * alignment
         tensors = {}
         for name, shape, kind, offset in described:
-            num_values = int(np.prod(shape, dtype=np.int64))
-            if shape and shape[-1] % kind.block:
+            if 0 in shape:
+                raise ValueError(f"{name} is empty")
+            if (shape[-1] if shape else 1) % kind.block:
                 raise GGUFError(f"{self.path}: the rows of {name} are no whole blocks")
-            size = num_values // kind.block * kind.size
+            size = math.prod(shape) // kind.block * kind.size
             data = np.frombuffer(self._map, np.uint8, size, base + offset)
             tensors[name] = Tensor(name, kind, shape, data)
         return metadata, tensors

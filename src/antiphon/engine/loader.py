@@ -7,9 +7,10 @@ go through transformers. Importing this module imports torch and transformers, w
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
+from safetensors import SafetensorError
 from tokenizers import AddedToken, Regex, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as HubTokenizer
 from transformers import (
@@ -66,6 +67,8 @@ def load(source: str, progress: Progress) -> LoadedModel:
         return _load_pretrained(source, progress)
     except GGUFError as error:
         raise LoadError(str(error)) from error
+    except OSError as error:
+        raise LoadError(f"{source} cannot be read: {error.strerror}") from error
 
 
 def _looks_like_path(source: str) -> bool:
@@ -82,7 +85,7 @@ def _load_pretrained(source: str, progress: Progress) -> LoadedModel:
         progress("Reading the weights", 0, 0)
         module = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)
         config = AutoConfig.from_pretrained(source)
-    except (OSError, ValueError, ImportError) as error:
+    except (OSError, ValueError, ImportError, SafetensorError) as error:
         raise LoadError(f"{source} cannot be loaded: {error}") from error
     generation = _generation_config(source)
     text_config = config.get_text_config()
@@ -137,9 +140,20 @@ _PRE_TOKENIZERS: Mapping[str, pre_tokenizers.PreTokenizer | None] = {
 _CONTROL, _USER_DEFINED = 3, 4  # Token types.
 
 
+class _Named(dict[str, Any]):
+    """What a file holds under names. One that is missing is a `LoadError`."""
+
+    def __init__(self, path: Path, content: Mapping[str, Any]) -> None:
+        super().__init__(content)
+        self._path = path
+
+    def __missing__(self, name: str) -> NoReturn:
+        raise LoadError(f"{self._path} lacks {name}")
+
+
 def _load_gguf(path: Path, progress: Progress) -> LoadedModel:
     file = GGUFFile(path)
-    meta = file.metadata
+    meta = _Named(path, file.metadata)
     architecture = meta.get("general.architecture")
     if architecture != "llama":
         raise LoadError(
@@ -149,7 +163,7 @@ def _load_gguf(path: Path, progress: Progress) -> LoadedModel:
     progress("Reading the tokenizer", 0, 0)
     tokens: list[str] = meta["tokenizer.ggml.tokens"]
     tokenizer = PromptTokenizer(_gguf_tokenizer(path, meta))
-    module = _gguf_llama(file, progress)
+    module = _gguf_llama(path, meta, _Named(path, file.tensors), progress)
     stops = [meta.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot", "eom")]
     variables = {
         f"{name}_token": tokens[meta[f"tokenizer.ggml.{name}_token_id"]]
@@ -178,7 +192,9 @@ def _gguf_tokenizer(path: Path, meta: Mapping[str, Any]) -> HubTokenizer:
     tokens: list[str] = meta["tokenizer.ggml.tokens"]
     merges = [tuple(merge.split(" ")) for merge in meta["tokenizer.ggml.merges"]]
     vocabulary = {token: number for number, token in enumerate(tokens)}
-    tokenizer = HubTokenizer(models.BPE(vocab=vocabulary, merges=merges))
+    # Llama 3's vocabulary has words that no merges lead to.
+    whole_words = pre == "llama-bpe"
+    tokenizer = HubTokenizer(models.BPE(vocab=vocabulary, merges=merges, ignore_merges=whole_words))
     first = _PRE_TOKENIZERS[pre]
     own_rule = first is None or pre == "smollm"
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=own_rule)
@@ -213,51 +229,57 @@ _LLAMA_OUTER = {
 }
 
 
-def _gguf_llama(file: GGUFFile, progress: Progress) -> PreTrainedModel:
-    meta = file.metadata
+def _gguf_llama(
+    path: Path, meta: Mapping[str, Any], tensors: Mapping[str, Tensor], progress: Progress
+) -> PreTrainedModel:
+    if "rope_freqs.weight" in tensors or meta.get("llama.rope.scaling.type", "none") != "none":
+        raise LoadError(f"{path} scales its rotary embedding, which is not supported yet")
+    hidden_size = int(meta["llama.embedding_length"])
     heads = int(meta["llama.attention.head_count"])
     kv_heads = int(meta.get("llama.attention.head_count_kv", heads))
     config = LlamaConfig(
-        vocab_size=file.tensors["token_embd.weight"].shape[0],
-        hidden_size=int(meta["llama.embedding_length"]),
+        vocab_size=tensors["token_embd.weight"].shape[0],
+        hidden_size=hidden_size,
         intermediate_size=int(meta["llama.feed_forward_length"]),
         num_hidden_layers=int(meta["llama.block_count"]),
         num_attention_heads=heads,
         num_key_value_heads=kv_heads,
+        head_dim=int(meta.get("llama.attention.key_length", hidden_size // heads)),
         max_position_embeddings=int(meta["llama.context_length"]),
         rms_norm_eps=float(meta["llama.attention.layer_norm_rms_epsilon"]),
         rope_parameters={
             "rope_type": "default",
             "rope_theta": float(meta.get("llama.rope.freq_base", 10000.0)),
         },
-        tie_word_embeddings="output.weight" not in file.tensors,
+        tie_word_embeddings="output.weight" not in tensors,
         dtype="float32",
     )
-    if "rope_freqs.weight" in file.tensors:
-        raise LoadError(f"{file.path} scales its rotary embedding, which is not supported yet")
     state: dict[str, torch.Tensor] = {}
-    for number, (name, tensor) in enumerate(file.tensors.items(), 1):
+    for number, (name, tensor) in enumerate(tensors.items(), 1):
         weight = torch.from_numpy(tensor.floats())
         if ".attn_q." in name:
             weight = _unpermuted(weight, heads)
         elif ".attn_k." in name:
             weight = _unpermuted(weight, kv_heads)
-        state[_llama_name(file.path, name, tensor)] = weight
-        progress("Reading the weights", number, len(file.tensors))
+        state[_llama_name(path, name)] = weight
+        progress("Reading the weights", number, len(tensors))
     with torch.device("meta"):
         module: PreTrainedModel = AutoModelForCausalLM.from_config(config)
-    module.load_state_dict(state, strict=False, assign=True)
+    try:
+        module.load_state_dict(state, strict=False, assign=True)
+    except RuntimeError as error:
+        raise LoadError(f"{path} holds weights of other shapes than it says: {error}") from error
     module.tie_weights()
     inner: Any = module.model
     # Computed, not loaded; on the meta device it was not.
     inner.rotary_emb = type(inner.rotary_emb)(config=config)
     unset = [name for name, weight in module.named_parameters() if weight.is_meta]
     if unset:
-        raise LoadError(f"{file.path} lacks weights: {', '.join(unset[:3])}")
+        raise LoadError(f"{path} lacks weights: {', '.join(unset[:3])}")
     return module.eval()
 
 
-def _llama_name(path: Path, name: str, tensor: Tensor) -> str:
+def _llama_name(path: Path, name: str) -> str:
     stem, _, suffix = name.rpartition(".")
     if stem in _LLAMA_OUTER:
         return f"{_LLAMA_OUTER[stem]}.{suffix}"

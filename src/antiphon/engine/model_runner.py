@@ -30,24 +30,23 @@ class ModelRunner:
         self._model = model
         self._max_chunk = max_chunk
 
-    @torch.inference_mode()
     def run(self, sequence: Sequence) -> SampledToken | None:
         """Take a sequence one pass further; its next token, None while its prompt is computed."""
         if sequence.state is None:
             sequence.state = _State(self._model, sequence)
         state = sequence.state
         assert isinstance(state, _State)
-        if sequence.prefilled:
-            tokens = sequence.generated[-1:]
-        else:
-            start = sequence.num_computed
-            tokens = sequence.request.tokens[start : start + self._max_chunk]
-        logits = self._forward(tokens, state)
-        if not sequence.prefilled:
-            sequence.num_computed += len(tokens)
-            if not sequence.prefilled:
-                return None
-        return state.sampler.sample(logits, sequence)
+        with torch.inference_mode():
+            if sequence.prefilled:
+                logits = self._forward(sequence.generated[-1:], state)
+            else:
+                start = sequence.num_computed
+                chunk = sequence.request.tokens[start : start + self._max_chunk]
+                logits = self._forward(chunk, state)
+                sequence.num_computed += len(chunk)
+                if sequence.num_computed < len(sequence.request.tokens):
+                    return None
+            return state.sampler.sample(logits, sequence)
 
     def _forward(self, tokens: list[int], state: _State) -> torch.Tensor:
         """Scores after the last of `tokens`: [V], float32."""

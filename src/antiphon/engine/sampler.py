@@ -47,8 +47,8 @@ class Sampler:
         if self._sampling.top_p < 1:
             sorted_probabilities, order = probabilities.sort(descending=True)
             before = sorted_probabilities.cumsum(-1) - sorted_probabilities
-            # The token that passes the threshold still counts, so one is always left.
-            kept = sorted_probabilities.masked_fill(before > self._sampling.top_p, 0)
+            # The fewest that reach the threshold, and always one.
+            kept = sorted_probabilities.masked_fill(before >= self._sampling.top_p, 0)
             kept[0] = sorted_probabilities[0]
             return int(order[torch.multinomial(kept, 1, generator=self._generator)])
         return int(torch.multinomial(probabilities, 1, generator=self._generator))

@@ -35,7 +35,7 @@ class PromptTokenizer:
             for number, token in added.items()
             if token.special or token.content in extra
         }
-        self._bytes = _TokenBytes(tokenizer, state, {n: t.content for n, t in added.items()})
+        self._bytes = _TokenBytes(tokenizer, state, added)
         self.num_tokens = tokenizer.get_vocab_size()
 
     @property
@@ -59,7 +59,7 @@ class PromptTokenizer:
 
     def fewest_tokens(self, num_bytes: int) -> int:
         """No text of so many bytes has fewer tokens. 0 where nothing is known."""
-        return -(-num_bytes // self._bytes.longest) if self._tokenizer.normalizer is None else 0
+        return -(-num_bytes // self._bytes.longest) if self._bytes.longest else 0
 
     def encode(self, pieces: Iterable[tuple[str, bool]]) -> list[int]:
         """Tokens of a prompt, given as texts and whether each is literal.
@@ -101,18 +101,29 @@ def _encode(tokenizer: HubTokenizer, text: str) -> list[int]:
 
 
 class _TokenBytes:
-    """The bytes of each token, worked out when first asked for."""
+    """The bytes of each token, worked out when first asked for.
 
-    def __init__(self, tokenizer: HubTokenizer, state: dict[str, Any], added: dict[int, str]):
+    `longest` is how many the longest has, None where a token may stand for a text of any length.
+    """
+
+    def __init__(self, tokenizer: HubTokenizer, state: dict[str, Any], added: dict[int, Any]):
         kinds = _kinds(state.get("decoder"))
         self._tokenizer = tokenizer
-        self._added = added
+        self._added: dict[int, str] = {number: token.content for number, token in added.items()}
         self._byte_level = "ByteLevel" in kinds
         self.sentencepiece = not self._byte_level and bool({"ByteFallback", "Metaspace"} & kinds)
         self._known: dict[int, bytes] = {}
-        vocabulary = tokenizer.get_vocab()
-        self.longest = max(
-            len(token) if self._byte_level else len(token.encode()) for token in vocabulary
+        length = len if self._byte_level else _utf8_length
+        # What a normalizer takes out, an added token strips or a vocabulary does not know is lost.
+        lossless = (
+            tokenizer.normalizer is None
+            and (self._byte_level or "ByteFallback" in kinds)
+            and not any(token.lstrip or token.rstrip for token in added.values())
+        )
+        self.longest = (
+            max([*map(length, tokenizer.get_vocab()), *map(_utf8_length, self._added.values())])
+            if lossless
+            else None
         )
 
     def of(self, token: int) -> bytes:
@@ -127,14 +138,20 @@ class _TokenBytes:
         text = self._tokenizer.id_to_token(token)
         if text is None:
             return b""  # Padding of the model's vocabulary.
-        if self._byte_level:
+        if self._byte_level and all(char in _BYTE_OF_CHAR for char in text):
             return bytes(_BYTE_OF_CHAR[char] for char in text)
+        if self._byte_level:
+            return text.encode()  # A word that was put into the vocabulary as it is.
         if self.sentencepiece:
             if len(text) == 6 and text.startswith("<0x") and text.endswith(">"):
                 return bytes([int(text[3:5], 16)])
             return text.replace(_SPACE, " ").encode()
         decoded: str = self._tokenizer.decode([token], skip_special_tokens=False)
         return decoded.encode()
+
+
+def _utf8_length(token: str) -> int:
+    return len(token.encode())
 
 
 def _kinds(decoder: Any) -> set[str]:

@@ -3,11 +3,11 @@
 The rule, in this order:
 
 1. `instructions` and the system messages that open the conversation become one system message,
-   joined by blank lines. If the template has no system role, it goes before the text of the first
-   user message, or becomes a user message where there is none.
+   joined by blank lines. If the template has no system role, it goes before the text of the user
+   message that comes next, or becomes a user message where none does.
 2. A later system message stays where it is if the template allows it. If not, its text is wrapped
-   in `<system>` and `</system>` and put before the text of the user message that follows it, or
-   becomes a user message where none follows.
+   in `<system>` and `</system>` and put before the text of the user message that comes next, or
+   becomes a user message where none does.
 3. If the template wants roles to alternate, neighbours of one role are joined by blank lines, and a
    conversation that the assistant opens gets an empty user message before it.
 

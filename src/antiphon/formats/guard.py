@@ -9,9 +9,11 @@ import re
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
 
+from antiphon.errors import InvalidPrompt
 from antiphon.formats.base import Piece, Prompt
 
 _FIRST, _LAST = 0x100000, 0x10FFFD  # Unicode's private-use plane 16.
+_TRIES = 100
 
 
 def control_pattern(control_tokens: Sequence[str]) -> re.Pattern[str]:
@@ -21,13 +23,16 @@ def control_pattern(control_tokens: Sequence[str]) -> re.Pattern[str]:
 
 
 class Guard:
-    """Guards one rendering of `texts`, which is everything that people wrote."""
+    """Guards one rendering of `texts`, which is everything that people wrote.
+
+    Raises `InvalidPrompt` if they leave no character for a marker.
+    """
 
     def __init__(self, controls: re.Pattern[str], texts: Iterable[str]) -> None:
         self._controls = controls
-        guarded = [text for text in texts if controls.search(text)]
-        self._start = _unused(guarded)
-        self._end = _unused([*guarded, self._start])
+        written = list(texts)
+        self._start = _unused(written)
+        self._end = _unused([*written, self._start])
 
     def mark(self, text: str) -> str:
         """The text with its control tokens wrapped."""
@@ -59,7 +64,12 @@ class Guard:
 
 
 def _unused(texts: Sequence[str]) -> str:
-    while True:
+    for _ in range(_TRIES):
         char = chr(_FIRST + secrets.randbelow(_LAST - _FIRST + 1))
         if not any(char in text for text in texts):
             return char
+    raise InvalidPrompt(
+        "The input is full of private-use characters: too few are left to keep its control tokens "
+        "apart from the model's own.",
+        param="input",
+    )

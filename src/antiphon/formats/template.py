@@ -72,8 +72,9 @@ class ChatTemplate:
         try:
             return guard.cut(self._rendered(marked))
         except _RENDER_ERRORS as error:
+            reason = "".join(piece.text for piece in guard.cut(str(error)))
             raise InvalidPrompt(
-                f"The model's chat template refuses this conversation: {error}", param="input"
+                f"The model's chat template refuses this conversation: {reason}", param="input"
             ) from error
 
     def _rendered(self, messages: Sequence[Message], *, generate: bool = True) -> str:
@@ -94,7 +95,9 @@ class ChatTemplate:
         system = self._shows("system", "user")
         return Traits(
             system=system,
-            later_system=system and self._shows("system", "user", "assistant", "system", "user"),
+            # Also between two users, as some count only users and assistants when they alternate.
+            later_system=system
+            and self._shows("system", "user", "system", "user", "assistant", "system", "user"),
             repeats=self._shows("user", "user", "assistant", "assistant", "user"),
             assistant_first=self._shows("assistant", "user"),
         )
@@ -145,9 +148,18 @@ class _Generation(jinja2.ext.Extension):
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
-def _to_json(value: object, indent: int | None = None, **options: Any) -> str:
-    # Jinja's own escapes for HTML, which templates do not mean.
-    return json.dumps(value, ensure_ascii=False, indent=indent, **options)
+def _to_json(
+    value: object,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    # Jinja's own escapes for HTML, which templates do not mean. `ensure_ascii` is not heeded: it
+    # would escape the guard's markers.
+    return json.dumps(
+        value, ensure_ascii=False, indent=indent, separators=separators, sort_keys=sort_keys
+    )
 
 
 def _raise_exception(message: str) -> NoReturn:

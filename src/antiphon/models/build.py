@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from antiphon.errors import StartError
 from antiphon.models import embedded
 from antiphon.models.base import Model, ModelDefaults
 from antiphon.models.scripted import ScriptedModel
@@ -23,7 +24,12 @@ def build_models(settings: Settings, progress: Progress) -> list[Model]:
     """
     named = dict(settings.models)
     if settings.model is not None and settings.model not in named:
-        named = {model_name(settings.model): ModelSettings(path=settings.model), **named}
+        name = model_name(settings.model)
+        if name in named:
+            raise StartError(
+                f"two models are called {name!r}: {settings.model} and one in the settings file"
+            )
+        named = {name: ModelSettings(path=settings.model), **named}
     elif settings.model is not None:
         named = {settings.model: named.pop(settings.model), **named}
     if not named:

@@ -9,7 +9,7 @@ from antiphon.engine.detokenizer import Detokenizer
 from antiphon.engine.engine import Engine
 from antiphon.engine.sequence import EngineStream, SampledToken, SequenceRequest
 from antiphon.engine.tokenizer import PromptTokenizer
-from antiphon.errors import ContextLengthExceeded
+from antiphon.errors import ContextLengthExceeded, InvalidPrompt
 from antiphon.formats.base import ChatFormat, Prompt
 from antiphon.models.base import ModelDefaults
 from antiphon.turn import Delta, Finish, TextDelta, TokenLogprob, TokenUsage, Turn
@@ -57,6 +57,8 @@ class LocalModel:
         prompt = self._format.render(turn)
         self._refuse_hopeless(prompt)
         tokens = self._tokenizer.encode((piece.text, piece.literal) for piece in prompt)
+        if not tokens:
+            raise InvalidPrompt("The model's chat template shows nothing of it.", param="input")
         room = self.context_window - len(tokens)
         if room < (turn.max_output_tokens or 1):
             raise self._too_long(f"{len(tokens)} tokens", turn.max_output_tokens, room)

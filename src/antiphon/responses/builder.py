@@ -2,7 +2,8 @@
 
 The items of a response are small state machines: an item is announced empty, filled by deltas and
 closed, and its place and ids never change. What arrives of the model's words, and in what pieces,
-decides only how many deltas there are.
+decides only how many deltas there are. An item takes in a delta only once its event is written, so
+that what the log refuses spoils nothing that is said later, the failure included.
 """
 
 from collections.abc import Iterable
@@ -149,8 +150,8 @@ class ResponseBuilder:
         return self._reasoning
 
     def _open(self, item: _Opened) -> _Opened:
-        self._items.append(item)
         self.emit("response.output_item.added", output_index=item.index, item=item.snapshot())
+        self._items.append(item)
         item.opened(self)
         return item
 
@@ -252,9 +253,7 @@ class _OpenMessage(_OpenContent):
         }
 
     def add(self, builder: ResponseBuilder, delta: TextDelta) -> None:
-        self._texts.append(delta.text)
         logprobs = [_logprob(token) for token in delta.logprobs] if delta.logprobs else []
-        self._logprobs += logprobs
         builder.log.append(
             {
                 "type": "response.output_text.delta",
@@ -266,6 +265,8 @@ class _OpenMessage(_OpenContent):
                 "logprobs": logprobs,
             }
         )
+        self._texts.append(delta.text)
+        self._logprobs += logprobs
 
     def closing(self, builder: ResponseBuilder) -> None:
         part = self.part()
@@ -295,8 +296,8 @@ class _OpenReasoning(_OpenContent):
         }
 
     def add(self, builder: ResponseBuilder, text: str) -> None:
-        self._texts.append(text)
         builder.emit("response.reasoning_text.delta", **self._place, delta=text)
+        self._texts.append(text)
 
     def closing(self, builder: ResponseBuilder) -> None:
         part = self.part()
@@ -322,13 +323,13 @@ class _OpenCall(_OpenItem):
         }
 
     def add(self, builder: ResponseBuilder, text: str) -> None:
-        self._arguments.append(text)
         builder.emit(
             "response.function_call_arguments.delta",
             item_id=self.id,
             output_index=self.index,
             delta=text,
         )
+        self._arguments.append(text)
 
     def closing(self, builder: ResponseBuilder) -> None:
         if self.status == "incomplete":

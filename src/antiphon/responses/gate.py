@@ -58,6 +58,7 @@ class Gate:
                 continue
             rules = self._fields.get(name)
             if rules is None:
+                self._refuse_foreign(name)
                 self._unknown(name, dropped)
                 continue
             value = self._field(name, value, rules, dropped)
@@ -71,7 +72,7 @@ class Gate:
             kept["input"] = self._admitted(kept["input"], dropped)
         return kept, dropped
 
-    def _unknown(self, name: str, dropped: list[Dropped]) -> None:
+    def _refuse_foreign(self, name: str) -> None:
         if name in self._foreign:
             instead = self._foreign[name]
             hint = f" Use {instead} instead." if instead else ""
@@ -79,9 +80,11 @@ class Gate:
                 f"Unknown parameter: '{name}'. It belongs to the Chat Completions API.{hint}",
                 param=name,
             )
+
+    def _unknown(self, path: str, dropped: list[Dropped]) -> None:
         if self._strict:
-            raise errors.UnknownParameter(f"Unknown parameter: '{name}'.", param=name)
-        dropped.append(Dropped(name, "unknown field"))
+            raise errors.UnknownParameter(f"Unknown parameter: '{path[:64]}'.", param=path)
+        dropped.append(Dropped(path, "unknown field"))
 
     def _field(
         self,
@@ -91,6 +94,10 @@ class Gate:
         dropped: list[Dropped],
     ) -> Any:
         """`value` without what is left out of it; None if nothing remains."""
+        options = {inner[0] for inner, _ in rules if inner}
+        for option in value if options and isinstance(value, Mapping) else ():
+            if option not in options and value[option] is not None:
+                self._unknown(f"{name}.{option}", dropped)
         for inner, rule in rules:
             if rule.status == "served":
                 continue
@@ -144,7 +151,7 @@ class Gate:
                 ".type" if item.get("type") else "",
             ):
                 continue
-            for field, number, part in _parts(item):
+            for field, number, part in _parts(kind, item):
                 self._passes(
                     self._parts[part["type"]],
                     f"input[{index}].{field}[{number}]",
@@ -210,10 +217,14 @@ def _without(value: Mapping[str, Any], path: Sequence[str]) -> dict[str, Any]:
     return copy
 
 
-def _parts(item: Mapping[str, Any]) -> Iterator[tuple[str, int, dict[str, Any]]]:
-    """The content parts of an item, each with its field and place."""
-    for field in ("content", "output"):
-        parts = item.get(field)
-        if isinstance(parts, list):
-            for number, part in enumerate(parts):
-                yield field, number, part
+def _parts(kind: str, item: Mapping[str, Any]) -> Iterator[tuple[str, int, dict[str, Any]]]:
+    """The content parts of an item, each with its field and place.
+
+    Only in the field where the item's kind has them: a field of another name is the sender's own
+    and may hold anything.
+    """
+    field = "output" if kind.endswith("_output") else "content"
+    parts = item.get(field)
+    if isinstance(parts, list):
+        for number, part in enumerate(parts):
+            yield field, number, part

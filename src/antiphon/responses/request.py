@@ -18,6 +18,7 @@ _ROLES: dict[str, Role] = {
     "developer": "system",
 }
 _LOGPROBS = "message.output_text.logprobs"
+_LARGEST = 2**64 - 1  # What a response can be told of: its JSON has no larger integer.
 
 
 class EffectiveRequest:
@@ -126,9 +127,11 @@ def _text(content: str | list[dict[str, Any]]) -> str:
     """A message's text. Parts are separate thoughts, so each begins on a line of its own."""
     if isinstance(content, str):
         return content
-    return "\n".join(part["refusal"] if "refusal" in part else part["text"] for part in content)
+    return "\n".join(
+        part["refusal"] if part["type"] == "refusal" else part["text"] for part in content
+    )
 
 
 def _whole(value: float | None) -> int | None:
-    """An integer field's value; JSON may write 16 as 16.0."""
-    return None if value is None else int(value)
+    """An integer field's value; JSON may write 16 as 16.0, and numbers that no limit can reach."""
+    return None if value is None else min(int(value), _LARGEST)

@@ -47,7 +47,15 @@ class Run:
         """Announce the response and begin. The task never raises but when it is cancelled."""
         self._builder.start()
         self._task = asyncio.create_task(self._work())
+        # A task that is cancelled before its first step never comes to closing the log itself.
+        self._task.add_done_callback(lambda _: self.log.close())
         return self._task
+
+    @property
+    def outcome(self) -> str:
+        """How it ended: `completed`, `incomplete`, `failed`, or `cancelled` if nobody was told."""
+        last = self.log.events[-1]["type"].removeprefix("response.")
+        return last if last in ("completed", "incomplete", "failed") else "cancelled"
 
     @property
     def ended(self) -> bool:

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+import structlog
+
 from antiphon.errors import ContextLengthExceeded, IntegerBelowMinimum, ShuttingDown
 from antiphon.metrics import Metrics
 from antiphon.models.base import Generation, Model
@@ -17,6 +19,8 @@ from antiphon.responses.request import EffectiveRequest
 from antiphon.responses.run import Run
 from antiphon.spec import Contract
 from antiphon.turn import Turn
+
+_logger = structlog.get_logger("antiphon.responses")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +40,16 @@ class Counted:
     dropped: Sequence[Dropped]
 
 
-class ServiceLimits(Protocol):
-    """How long a stream may be silent, and the smallest `max_output_tokens` there may be."""
+class ServiceOptions(Protocol):
+    """How long a stream may be silent, the smallest `max_output_tokens` there may be, and whether
+    prompts and answers are written to the log."""
 
     @property
     def keep_alive_seconds(self) -> float: ...
     @property
     def min_output_tokens(self) -> int: ...
+    @property
+    def log_content(self) -> bool: ...
 
 
 class ResponseService:
@@ -55,13 +62,13 @@ class ResponseService:
         gate: Gate,
         metrics: Metrics,
         *,
-        limits: ServiceLimits,
+        options: ServiceOptions,
     ) -> None:
         self._contract = contract
         self._router = router
         self._gate = gate
         self._metrics = metrics
-        self._limits = limits
+        self._options = options
         self._runs: dict[asyncio.Task[None], Run] = {}
         self._draining = False
 
@@ -80,13 +87,14 @@ class ResponseService:
             generation,
             ResponseBuilder(request.response(), log),
             log,
-            keep_alive_seconds=self._limits.keep_alive_seconds,
+            keep_alive_seconds=self._options.keep_alive_seconds,
         )
         self._follow(run, request.model)
         return Started(run, request.streams, dropped)
 
     async def count_input_tokens(self, principal: Principal, body: Mapping[str, Any]) -> Counted:
         """Count what `create` would report as `usage.input_tokens`."""
+        self._admit()
         _, generation, dropped = await self._accept(principal, body)
         return Counted(generation.usage.input_tokens, dropped)
 
@@ -102,24 +110,26 @@ class ResponseService:
 
     def _admit(self) -> None:
         if self._draining:
-            raise ShuttingDown("The server is shutting down.", headers={"retry-after": "5"})
+            raise ShuttingDown("The server is shutting down.", headers={"retry-after": "1"})
 
     async def _accept(
         self, principal: Principal, body: Mapping[str, Any]
     ) -> tuple[EffectiveRequest, Generation, list[Dropped]]:
         """What is asked, ready to be answered, and what was left out of it."""
         kept, dropped = self._gate.apply(body)
-        limit = kept.get("max_output_tokens", self._limits.min_output_tokens)
-        if limit < self._limits.min_output_tokens:
+        fewest = self._options.min_output_tokens
+        limit = kept.get("max_output_tokens", fewest)
+        if limit < fewest:
             raise IntegerBelowMinimum(
-                f"Invalid 'max_output_tokens': expected at least {self._limits.min_output_tokens}, "
-                f"but got {limit}.",
+                f"Invalid 'max_output_tokens': expected at least {fewest}, but got {limit}.",
                 param="max_output_tokens",
             )
         request = EffectiveRequest(kept, self._router.find(kept.get("model")))
         turn = request.turn(principal)
         generation = await self._prepare(request.model, turn, truncates=request.truncates)
         self._metrics.count_dropped(dropped)
+        if self._options.log_content:
+            _logger.info("asked", body=kept)
         return request, generation, dropped
 
     async def _prepare(self, model: Model, turn: Turn, *, truncates: bool) -> Generation:
@@ -156,6 +166,15 @@ class ResponseService:
 
         def ended(task: asyncio.Task[None]) -> None:
             del self._runs[task]
-            self._metrics.run_ended(model.name, run.log.events[-1]["type"], run.usage)
+            self._metrics.run_ended(model.name, run.outcome, run.usage)
+            _logger.info(
+                "response",
+                model=model.name,
+                outcome=run.outcome,
+                input_tokens=run.usage.input_tokens,
+                output_tokens=run.usage.output_tokens,
+            )
+            if self._options.log_content:
+                _logger.info("answered", output=run.result()["output"])
 
         task.add_done_callback(ended)

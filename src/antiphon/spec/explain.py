@@ -213,12 +213,15 @@ class Explainer:
     ) -> Schema | errors.InvalidRequest:
         """The one branch that `value` was meant for, or what keeps it from being any."""
         tags = list(dict.fromkeys(tag for b in branches for tag in self._tags(b)))
+        if "type" not in value:
+            # What may leave its type out was meant rather than what needs it.
+            branches = [b for b in branches if "type" not in b.get("required", ())] or branches
         for tag in tags:
-            if tag not in value:
-                continue
             tagged = [b for b in branches if tag in self._tags(b)]
+            if tag not in value or not tagged:
+                continue
             matching = [b for b in tagged if value[tag] in self._tags(b)[tag]]
-            untagged = [b for b in branches if tag not in self._tags(b)]
+            untagged = [b for b in branches if tag not in self._tags(b) and not _forbids(b, tag)]
             if not matching and not untagged:
                 allowed = list(dict.fromkeys(v for b in tagged for v in self._tags(b)[tag]))
                 if not any(has_type(value[tag], [json_type(v)]) for v in allowed):
@@ -270,8 +273,14 @@ def _types(schema: Schema) -> list[str]:
 def _fixed_values(schema: Schema) -> list[Any] | None:
     if "const" in schema:
         return [schema["const"]]
+    if schema.get("type") == "null":
+        return [None]
     enum = schema.get("enum")
     return list(enum) if enum is not None else None
+
+
+def _forbids(schema: Schema, name: str) -> bool:
+    return name in schema.get("not", {}).get("required", ())
 
 
 def _quoted(path: Path) -> str:

@@ -152,7 +152,16 @@ class ItemReference(TypedDict):
     Stands for an item that was stored earlier.
     """
 
-    type: NotRequired[Literal['item_reference'] | None]
+    type: Literal['item_reference']
+    id: str
+
+
+class UntypedItemReference(TypedDict):
+    """
+    Stands for an item that was stored earlier, by its `id` alone.
+    """
+
+    type: NotRequired[None]
     id: str
 
 
@@ -2818,7 +2827,7 @@ class InputCustomToolCallOutput(TypedDict):
     status: NotRequired[str | None]
 
 
-InputItem: TypeAlias = InputMessage | InputAssistantMessage | InputFunctionCall | InputFunctionCallOutput | InputReasoning | InputCustomToolCall | InputCustomToolCallOutput | ItemReference | InputCompaction | CompactionTrigger | InputAdditionalTools | InputToolSearchCall | InputToolSearchOutput | InputConfigurationUpdate | InputFileSearchCall | InputWebSearchCall | InputComputerCall | InputComputerCallOutput | InputImageGenerationCall | InputCodeInterpreterCall | InputLocalShellCall | InputLocalShellCallOutput | InputShellCall | InputShellCallOutput | InputApplyPatchCall | InputApplyPatchCallOutput | InputMcpListTools | InputMcpApprovalRequest | InputMcpApprovalResponse | InputMcpCall | InputProgram | InputProgramOutput
+InputItem: TypeAlias = InputMessage | InputAssistantMessage | InputFunctionCall | InputFunctionCallOutput | InputReasoning | InputCustomToolCall | InputCustomToolCallOutput | ItemReference | UntypedItemReference | InputCompaction | CompactionTrigger | InputAdditionalTools | InputToolSearchCall | InputToolSearchOutput | InputConfigurationUpdate | InputFileSearchCall | InputWebSearchCall | InputComputerCall | InputComputerCallOutput | InputImageGenerationCall | InputCodeInterpreterCall | InputLocalShellCall | InputLocalShellCallOutput | InputShellCall | InputShellCallOutput | InputApplyPatchCall | InputApplyPatchCallOutput | InputMcpListTools | InputMcpApprovalRequest | InputMcpApprovalResponse | InputMcpCall | InputProgram | InputProgramOutput
 
 
 InputItems: TypeAlias = list[InputItem]

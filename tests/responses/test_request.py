@@ -1,0 +1,255 @@
+"""What is asked of the model, and what is told of it, once a body passed the gate."""
+
+from typing import Any
+
+import pytest
+from writing import RESPONSE, asked
+
+from antiphon.errors import InvalidValue, MissingParameter
+from antiphon.models.base import ModelDefaults
+from antiphon.principal import Principal
+from antiphon.spec import Contract
+from antiphon.turn import Message, Sampling, Turn
+
+LOGPROBS = "message.output_text.logprobs"
+CALLER = Principal("key_1")
+
+
+def turn(body: dict[str, Any], defaults: ModelDefaults | None = None) -> Turn:
+    return asked(body, defaults=defaults).turn(CALLER)
+
+
+def messages(*items: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(m.role, m.text) for m in turn({"input": list(items)}).messages]
+
+
+# Whether there is anything to answer
+
+
+def test_without_input_there_is_nothing_to_answer():
+    with pytest.raises(MissingParameter) as caught:
+        asked({"model": "test-model"})
+    assert caught.value.param == "input"
+
+
+def test_no_items_are_nothing_to_answer_unless_there_are_instructions():
+    for body in ({"input": []}, {"input": [], "instructions": ""}):
+        with pytest.raises(InvalidValue) as caught:
+            asked(body)
+        assert caught.value.param == "input"
+    assert turn({"input": [], "instructions": "Say hi."}).messages == ()
+
+
+def test_empty_text_is_an_input():
+    assert turn({"input": ""}).messages == (Message("user", ""),)
+
+
+# The turn
+
+
+def test_a_turn_holds_what_was_asked_and_by_whom():
+    assert turn({"input": "hi", "instructions": "Be brief."}) == Turn(
+        messages=(Message("user", "hi"),), instructions="Be brief.", tenant="key_1"
+    )
+
+
+def test_inp_01_roles_reach_the_model_in_order():
+    assert messages(
+        {"role": "developer", "content": "Be brief."},
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": "Hello."},
+        {"role": "assistant", "content": [{"type": "output_text", "text": "How can I help?"}]},
+        {"role": "user", "content": [{"type": "input_text", "text": "Say ok"}]},
+        {"role": "system", "content": "Now."},
+    ) == [
+        ("system", "Be brief."),
+        ("user", "Hi"),
+        ("assistant", "Hello."),
+        ("assistant", "How can I help?"),
+        ("user", "Say ok"),
+        ("system", "Now."),
+    ]
+
+
+def test_inp_02_the_assistants_history_reaches_the_model_word_for_word():
+    assert messages(
+        {"type": "message", "role": "assistant", "content": "(string form)"},
+        {"role": "assistant", "content": [{"type": "output_text", "text": " Hi\nthere "}]},
+        {"role": "assistant", "content": [{"type": "refusal", "refusal": "I cannot."}]},
+    ) == [
+        ("assistant", "(string form)"),
+        ("assistant", " Hi\nthere "),
+        ("assistant", "I cannot."),
+    ]
+
+
+def test_parts_begin_on_lines_of_their_own():
+    parts = [{"type": "input_text", "text": text} for text in ("one", "two\n", "", "three")]
+    assert messages({"role": "user", "content": parts}) == [("user", "one\ntwo\n\n\nthree")]
+    assert messages({"role": "user", "content": []}) == [("user", "")]
+
+
+def test_a_refusal_is_told_by_its_type_and_not_by_its_fields():
+    parts = [
+        {"type": "output_text", "text": "yes", "refusal": "no"},
+        {"type": "refusal", "refusal": "never", "text": 5},
+        {"type": "output_text", "text": "well", "refusal": None},
+    ]
+    assert messages({"role": "assistant", "content": parts}) == [("assistant", "yes\nnever\nwell")]
+
+
+def test_text_is_taken_as_it_stands():
+    text = "<|im_end|>\u0000 {{ x }} \u2028\\u0041 \U0001f600"
+    assert messages({"role": "user", "content": text}) == [("user", text)]
+
+
+# Sampling
+
+
+def test_sampling_is_as_asked():
+    body = {"temperature": 0.2, "top_p": 0.9, "presence_penalty": -1, "frequency_penalty": 2}
+    assert turn({"input": "hi", **body, "seed": 7}).sampling == Sampling(0.2, 0.9, -1, 2, 7)
+
+
+def test_use_02_a_models_own_sampling_stands_where_a_request_does_not_say():
+    defaults = ModelDefaults(temperature=0.3, top_p=0.8)
+    assert turn({"input": "hi"}, defaults).sampling == Sampling(0.3, 0.8)
+    asking = {"input": "hi", "temperature": 0, "top_p": 1.0}
+    assert turn(asking, defaults).sampling == Sampling(0, 1.0)
+    response = asked({"input": "hi"}, defaults=defaults).response()
+    assert (response["temperature"], response["top_p"]) == (0.3, 0.8)
+    assert asked(asking, defaults=defaults).response()["temperature"] == 0
+
+
+@pytest.mark.parametrize("field", ["max_output_tokens", "max_tool_calls", "seed", "top_logprobs"])
+def test_whole_numbers_may_be_written_as_decimals(field: str, contract: Contract):
+    body = {"input": "hi", field: 16.0, "include": [LOGPROBS]}
+    asking = turn(body)
+    for value in (asking.max_output_tokens, asking.sampling.seed, asking.top_logprobs):
+        assert value is None or type(value) is int
+    response: Any = asked(body).response()
+    assert contract.accepts(RESPONSE, response)
+    if field in response:
+        assert response[field] == 16 and type(response[field]) is int
+
+
+@pytest.mark.parametrize("value", [2**63, 2**64 - 1, 2.0**64, 1e300])
+def test_err_05_a_limit_may_be_larger_than_what_json_is_written_with(value: float):
+    response = asked({"input": "hi", "max_output_tokens": value}).response()
+    assert response["max_output_tokens"] == min(int(value), 2**64 - 1)
+
+
+def test_seeds_keep_all_their_64_bits():
+    for seed in (-(2**63), 2**64 - 1, 0):
+        assert turn({"input": "hi", "seed": seed}).sampling.seed == seed
+
+
+@pytest.mark.parametrize(
+    ("body", "asked_for"),
+    [
+        ({}, None),
+        ({"top_logprobs": 3}, None),
+        ({"include": []}, None),
+        ({"include": [LOGPROBS]}, 0),
+        ({"include": [LOGPROBS], "top_logprobs": 3}, 3),
+    ],
+)
+def test_log_probabilities_are_made_only_if_they_are_included(
+    body: dict[str, Any], asked_for: int | None
+):
+    assert turn({"input": "hi", **body}).top_logprobs == asked_for
+    assert asked({"input": "hi", **body}).response()["top_logprobs"] == body.get("top_logprobs", 0)
+
+
+def test_streaming_and_truncation_are_off_unless_asked_for():
+    plain = asked({"input": "hi"})
+    assert not plain.streams and not plain.truncates
+    other = asked({"input": "hi", "stream": True, "truncation": "auto"})
+    assert other.streams and other.truncates
+    assert not asked({"input": "hi", "truncation": "disabled"}).truncates
+
+
+# The response
+
+
+def test_use_04_every_field_is_there_with_its_default(contract: Contract):
+    response: Any = asked({"input": "hi"}).response()
+    assert contract.accepts(RESPONSE, response)
+    schema = contract.document["components"]["schemas"]["Response"]
+    assert set(response) == set(schema["required"])
+    assert response.pop("id").startswith("resp_")
+    assert isinstance(response.pop("created_at"), int)
+    assert response == {
+        "object": "response",
+        "completed_at": None,
+        "status": "in_progress",
+        "error": None,
+        "incomplete_details": None,
+        "model": "test-model",
+        "previous_response_id": None,
+        "instructions": None,
+        "output": [],
+        "usage": None,
+        "tools": [],
+        "tool_choice": "auto",
+        "parallel_tool_calls": True,
+        "max_tool_calls": None,
+        "text": {"format": {"type": "text"}},
+        "reasoning": {"effort": None, "summary": None},
+        "temperature": 1.0,
+        "top_p": 1.0,
+        "presence_penalty": 0,
+        "frequency_penalty": 0,
+        "top_logprobs": 0,
+        "max_output_tokens": None,
+        "truncation": "disabled",
+        "store": False,
+        "background": False,
+        "service_tier": "default",
+        "metadata": {},
+        "safety_identifier": None,
+        "user": None,
+        "prompt_cache_key": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("instructions", "Be brief."),
+        ("tool_choice", "none"),
+        ("parallel_tool_calls", False),
+        ("max_tool_calls", 3),
+        ("temperature", 0),
+        ("top_p", 0.5),
+        ("presence_penalty", -2),
+        ("frequency_penalty", 1.5),
+        ("top_logprobs", 20),
+        ("max_output_tokens", 64),
+        ("truncation", "auto"),
+        ("metadata", {"trace": "t-1", "é": ""}),
+        ("safety_identifier", "u1"),
+        ("user", "u1"),
+        ("prompt_cache_key", "k"),
+    ],
+)
+def test_what_a_request_sets_is_told_as_it_was_set(field: str, value: Any, contract: Contract):
+    response: Any = asked({"input": "hi", field: value}).response()
+    assert response[field] == value
+    assert contract.accepts(RESPONSE, response)
+
+
+def test_inp_07_the_users_new_name_takes_the_place_of_the_old_one():
+    response = asked({"input": "hi", "user": "old", "safety_identifier": "new"}).response()
+    assert (response["safety_identifier"], response["user"]) == ("new", None)
+
+
+def test_the_model_is_called_as_the_request_called_it():
+    request = asked({"input": "hi", "model": "gpt-4o"}, name="gpt-4o")
+    assert request.response()["model"] == "gpt-4o"
+    assert request.model.name == "test-model"
+
+
+def test_every_response_has_an_id_of_its_own():
+    request = asked({"input": "hi"})
+    assert request.response()["id"] != request.response()["id"]
