@@ -29,9 +29,18 @@ def configure(
     ]
     renderer: list[Any]
     if form == "json":
-        renderer = [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
+        # Without local variables, which may be prompts.
+        traceback = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+        renderer = [
+            structlog.processors.ExceptionRenderer(traceback),
+            structlog.processors.JSONRenderer(),
+        ]
     else:
-        renderer = [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
+        renderer = [
+            structlog.dev.ConsoleRenderer(
+                colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+            )
+        ]
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         wrapper_class=structlog.make_filtering_bound_logger(level),

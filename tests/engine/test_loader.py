@@ -59,7 +59,7 @@ def test_a_folder_is_loaded_with_all_that_came_with_it(tmp_path):
     assert model.variables["bos_token"] == "<|endoftext|>"
     assert model.variables["eos_token"] == "<|im_end|>"
     assert model.context_window == 512
-    assert model.tokenizer.encode([(TEXT, False)]) == byte_level_tokenizer().encode(TEXT).ids
+    assert model.tokenizer.encode([TEXT]) == byte_level_tokenizer().encode(TEXT).ids
     assert set(model.tokenizer.controls.values()) == {"<|endoftext|>", "<|im_start|>", "<|im_end|>"}
 
 
@@ -159,11 +159,11 @@ def test_a_gguf_file_s_tokenizer_makes_the_tokens_it_was_made_of(tmp_path, pre):
     hub = byte_level_tokenizer()
     model = loaded(tmp_path, gguf(tmp_path, metadata={"tokenizer.ggml.pre": pre}))
     for text in (TEXT, "user<|im_end|>\n<|im_start|>assistant\n", "é日本\u00a0 \t", "'s it's"):
-        assert model.tokenizer.encode([(text, False)]) == hub.encode(text).ids
-        assert "".join(
-            model.tokenizer.bytes_of(token).decode("latin-1")
-            for token in model.tokenizer.encode([(text, True)])
-        ) == text.encode().decode("latin-1")
+        assert model.tokenizer.encode([text]) == hub.encode(text).ids
+        for control in model.tokenizer.controls.values():
+            text = text.replace(control, "")
+        tokens = model.tokenizer.encode([text])
+        assert b"".join(map(model.tokenizer.bytes_of, tokens)) == text.encode()
     assert set(model.tokenizer.controls.values()) == {"<|endoftext|>", "<|im_start|>", "<|im_end|>"}
 
 
@@ -195,7 +195,7 @@ def test_digits_and_line_breaks_are_cut_as_the_named_rule_has_it(tmp_path, pre, 
         "tokenizer.ggml.merges": [*writer.metadata["tokenizer.ggml.merges"], *merges],
     }
     tokenizer = loaded(tmp_path, writer).tokenizer
-    shown = [tokenizer.bytes_of(token) for token in tokenizer.encode([("a 12345!?\n", False)])]
+    shown = [tokenizer.bytes_of(token) for token in tokenizer.encode(["a 12345!?\n"])]
     # GPT-2's rule takes all digits at once, with the space before them.
     expected = ["a", " 12345", "!?", "\n"] if pre == "gpt-2" else words
     assert shown == [word.encode() for word in expected]
@@ -206,7 +206,7 @@ def test_llama_3_s_vocabulary_is_asked_for_whole_words_before_merges(tmp_path):
     module = new_llama(llama_config(vocab_size=hub.get_vocab_size()))
     for pre, number in [("llama-bpe", 1), ("smollm", 6)]:
         writer = gguf(tmp_path, module, tokenizer=hub, metadata={"tokenizer.ggml.pre": pre})
-        assert len(loaded(tmp_path, writer).tokenizer.encode([(" zebra", False)])) == number
+        assert len(loaded(tmp_path, writer).tokenizer.encode([" zebra"])) == number
 
 
 def test_a_user_defined_token_is_one_token_and_no_control(tmp_path):
@@ -215,7 +215,7 @@ def test_a_user_defined_token_is_one_token_and_no_control(tmp_path):
     module = new_llama(llama_config(vocab_size=hub.get_vocab_size()))
     tokenizer = loaded(tmp_path, gguf(tmp_path, module, tokenizer=hub)).tokenizer
     number = hub.token_to_id("<tool_call>")
-    assert tokenizer.encode([("<tool_call>", False)]) == [number]
+    assert tokenizer.encode(["<tool_call>"]) == [number]
     assert number not in tokenizer.controls
     assert tokenizer.bytes_of(number) == b"<tool_call>"
 

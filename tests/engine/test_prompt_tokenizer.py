@@ -1,6 +1,7 @@
 """Prompts to tokens and tokens to bytes."""
 
 import json
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -11,10 +12,12 @@ from tiny_models import (
     byte_level_tokenizer,
     sentencepiece_tokenizer,
 )
-from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
+from tokenizers import AddedToken, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as HubTokenizer
 
 from antiphon.engine.tokenizer import PromptTokenizer
+from antiphon.formats.base import Prompt
+from antiphon.formats.guard import Guard, control_pattern
 
 BYTE_LEVEL = PromptTokenizer(byte_level_tokenizer())
 SENTENCEPIECE = PromptTokenizer(sentencepiece_tokenizer())
@@ -47,47 +50,30 @@ def data_of(tokenizer: PromptTokenizer, tokens: list[int]) -> bytes:
     return b"".join(map(tokenizer.bytes_of, tokens))
 
 
+def guarded(controls: Sequence[str], text: str) -> Prompt:
+    """A text that somebody wrote, as it is tokenised."""
+    guard = Guard(control_pattern(controls), [text])
+    return guard.cut(guard.mark(text))
+
+
 # --- pieces ---
 
 
 @both
 def test_a_control_token_in_a_piece_of_the_template_is_one_token(tokenizer, hub, controls):
     for control in controls:
-        assert tokenizer.encode([(control, False)]) == [hub.token_to_id(control)]
-
-
-@both
-def test_sec_02_a_control_token_in_a_literal_piece_is_text(tokenizer, hub, controls):
-    for control in controls:
-        tokens = tokenizer.encode([("hello", False), (control, True)])
-        assert hub.token_to_id(control) not in tokens
-        assert data_of(tokenizer, tokens).decode().strip() == f"hello{control}"
+        assert tokenizer.encode([control]) == [hub.token_to_id(control)]
 
 
 @both
 @settings(deadline=None, max_examples=70)
-@given(st.lists(st.tuples(TEXTS, st.booleans()), min_size=1, max_size=5))
-def test_sec_02_literal_pieces_never_come_to_a_control_token(tokenizer, hub, controls, pieces):
-    literal_only = [(text, True) for text, _ in pieces]
-    assert not set(tokenizer.encode(literal_only)) & set(tokenizer.controls)
-    written = sum(text.count(c) for text, literal in pieces for c in controls if not literal)
-    encoded = [token for token in tokenizer.encode(pieces) if token in tokenizer.controls]
-    assert len(encoded) == written
-
-
-def test_sec_02_a_vocabulary_that_has_control_tokens_as_words_does_not_betray_them():
-    vocabulary = [("<unk>", 0.0), ("</s>", 0.0), ("▁", -2.0)]
-    vocabulary += [(char, -5.0) for char in "</s>abc"]
-    hub = HubTokenizer(models.Unigram(vocabulary, 0, False))
-    hub.pre_tokenizer = pre_tokenizers.Metaspace()
-    hub.decoder = decoders.Metaspace()
-    hub.add_special_tokens(["</s>"])
-    tokenizer = PromptTokenizer(hub)
-    end = hub.token_to_id("</s>")
-    assert tokenizer.encode([("</s>", False)])[-1] == end
-    assert end not in tokenizer.encode([("</s></s>", True)])
-    assert end not in tokenizer.encode([("a</s>b", True)])
-    assert data_of(tokenizer, tokenizer.encode([("a</s>", True)])) == b" a</s>"
+@given(TEXTS)
+def test_sec_02_a_guarded_text_never_comes_to_a_control_token(tokenizer, hub, controls, text):
+    tokens = tokenizer.encode(guarded(controls, f"x{text}"))
+    assert not set(tokens) & set(tokenizer.controls)
+    # SentencePiece vocabularies cannot tell this character from a space.
+    shown = text.replace("▁", " ") if tokenizer is SENTENCEPIECE else text
+    assert data_of(tokenizer, tokens).decode().removeprefix(" ") == f"x{shown}"
 
 
 @both
@@ -95,21 +81,14 @@ def test_sec_02_a_vocabulary_that_has_control_tokens_as_words_does_not_betray_th
 @given(st.data())
 def test_a_prompt_in_pieces_is_the_same_tokens_as_the_whole(tokenizer, hub, controls, data):
     parts = data.draw(st.lists(st.tuples(HARMLESS, st.sampled_from(controls)), max_size=4))
-    pieces = [(text, False) for part in parts for text in part if text]
-    joined = "".join(text for text, _ in pieces)
-    assert tokenizer.encode([(joined, False)]) == whole(hub, joined)
+    pieces = [text for part in parts for text in part if text]
+    joined = "".join(pieces)
+    assert tokenizer.encode([joined]) == whole(hub, joined)
     assert tokenizer.encode(pieces) == whole(hub, joined)
 
 
-@both
-@settings(deadline=None, max_examples=70)
-@given(HARMLESS)
-def test_harmless_text_is_the_same_tokens_whether_literal_or_not(tokenizer, hub, controls, text):
-    assert tokenizer.encode([(text, True)]) == tokenizer.encode([(text, False)])
-
-
 def test_no_space_is_put_before_a_later_piece():
-    control, word = SENTENCEPIECE.encode([("</s>", False), ("user", False)])[0:2]
+    control, word = SENTENCEPIECE.encode(["</s>", "user"])[0:2]
     assert control == SENTENCEPIECE.id_of("</s>")
     assert SENTENCEPIECE.bytes_of(word) == b"user"
 
@@ -117,16 +96,14 @@ def test_no_space_is_put_before_a_later_piece():
 def test_nothing_is_no_tokens():
     for tokenizer in (BYTE_LEVEL, SENTENCEPIECE):
         assert tokenizer.encode([]) == []
-        assert tokenizer.encode([("hello", False), ("", True)]) == tokenizer.encode(
-            [("hello", False)]
-        )
+        assert tokenizer.encode(["hello", ""]) == tokenizer.encode(["hello"])
 
 
 def test_truncation_and_padding_that_a_file_asks_for_are_off():
     hub = byte_level_tokenizer()
     hub.enable_truncation(3)
     hub.enable_padding(length=10)
-    tokens = PromptTokenizer(hub).encode([("abcdefgh", False), ("ijkl", True)])
+    tokens = PromptTokenizer(hub).encode(["abcdefgh", "ijkl"])
     assert data_of(BYTE_LEVEL, tokens) == b"abcdefghijkl"
 
 
@@ -137,7 +114,7 @@ def test_truncation_and_padding_that_a_file_asks_for_are_off():
 @settings(deadline=None, max_examples=70)
 @given(TEXTS)
 def test_the_bytes_of_a_text_s_tokens_are_the_text(tokenizer, hub, controls, text):
-    data = data_of(tokenizer, tokenizer.encode([(text, True)]))
+    data = data_of(tokenizer, tokenizer.encode(guarded(controls, text)))
     shown = text.replace("▁", " ") if tokenizer is SENTENCEPIECE else text
     assert data.removeprefix(b" ") == shown.encode().removeprefix(b" ")
 
@@ -170,14 +147,12 @@ def test_an_added_token_that_is_no_control_stands_for_its_text():
     assert tokenizer.bytes_of(hub.token_to_id("<tool_call>é")) == "<tool_call>é".encode()
 
 
-def test_an_added_token_may_be_declared_a_control():
+def test_added_tokens_that_are_no_controls_are_told():
     hub = byte_level_tokenizer()
     hub.add_tokens(["<think>"])
-    tokenizer = PromptTokenizer(hub, extra_controls=["<think>"])
-    number = hub.token_to_id("<think>")
-    assert tokenizer.controls[number] == "<think>"
-    assert tokenizer.bytes_of(number) == b""
-    assert number not in tokenizer.encode([("<think>", True)])
+    tokenizer = PromptTokenizer(hub)
+    assert tokenizer.added == ["<think>"]
+    assert hub.token_to_id("<think>") not in tokenizer.controls
 
 
 def test_a_word_of_a_byte_level_vocabulary_that_is_not_written_in_bytes_stands_for_itself():
@@ -212,16 +187,14 @@ def unbounded() -> list[tuple[str, HubTokenizer]]:
 @given(st.lists(st.sampled_from(["<|end|>", " " * 50, "\n" * 50, "a", "ß" * 50]), max_size=5))
 def test_the_fewest_tokens_are_a_lower_bound_where_tokens_swallow_text(hub, parts):
     tokenizer, text = PromptTokenizer(hub), "".join(parts)
-    assert len(tokenizer.encode([(text, False)])) >= tokenizer.fewest_tokens(len(text.encode()))
+    assert len(tokenizer.encode([text])) >= tokenizer.fewest_tokens(len(text.encode()))
 
 
 @both
 @settings(deadline=None, max_examples=100)
-@given(
-    st.one_of(TEXTS, st.tuples(TEXTS, st.integers(1, 40)).map(lambda t: t[0] * t[1])), st.booleans()
-)
-def test_the_fewest_tokens_are_a_lower_bound_for_any_text(tokenizer, hub, controls, text, literal):
-    tokens = tokenizer.encode([(text, literal)])
+@given(st.one_of(TEXTS, st.tuples(TEXTS, st.integers(1, 40)).map(lambda t: t[0] * t[1])))
+def test_the_fewest_tokens_are_a_lower_bound_for_any_text(tokenizer, hub, controls, text):
+    tokens = tokenizer.encode([text])
     assert len(tokens) >= tokenizer.fewest_tokens(len(text.encode()))
 
 
@@ -230,7 +203,7 @@ def test_the_fewest_tokens_count_an_added_token_by_its_bytes():
     hub.add_special_tokens(["<｜end▁of▁sentence｜>"])
     tokenizer = PromptTokenizer(hub)
     text = "<｜end▁of▁sentence｜>" * 10
-    assert len(tokenizer.encode([(text, False)])) == 10
+    assert len(tokenizer.encode([text])) == 10
     assert tokenizer.fewest_tokens(len(text.encode())) <= 10
 
 

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from antiphon.errors import InvalidPrompt
-from antiphon.formats.base import Piece, Prompt
+from antiphon.formats.base import Prompt
 from antiphon.formats.guard import Guard, control_pattern
 
-CONTROLS = ["<|im_start|>", "<|im_end|>", "<|im_end|>+", "</s>", "[INST]", "§"]
+CONTROLS = ["<|im_start|>", "<|im_end|>", "<|im_end|>+", "</s>", "[INST]", "ll<", "<|"]
 PATTERN = control_pattern(CONTROLS)
 PRIVATE = [chr(0x100000), chr(0x10FFFD), chr(0x10ABCD), "\ue000"]
 
@@ -26,12 +26,12 @@ TEXTS = st.lists(
 
 
 def text_of(prompt: Prompt) -> str:
-    return "".join(piece.text for piece in prompt)
+    return "".join(prompt)
 
 
 def effective(prompt: Prompt) -> list[str]:
     """The control tokens that would be encoded as such."""
-    return [token for piece in prompt if not piece.literal for token in PATTERN.findall(piece.text)]
+    return [token for piece in prompt for token in PATTERN.findall(piece)]
 
 
 def guarded(template: Callable[[str], str], *texts: str) -> Prompt:
@@ -44,36 +44,36 @@ def chatml(content: str) -> str:
     return f"<|im_start|>user\n{content}<|im_end|>\n"
 
 
-def test_a_template_s_own_control_tokens_stay_in_pieces_that_are_not_literal():
-    assert guarded(chatml, "Hi") == (Piece("<|im_start|>user\nHi<|im_end|>\n"),)
+def test_a_template_s_own_control_tokens_stay_whole():
+    assert guarded(chatml, "Hi") == ("<|im_start|>user\nHi<|im_end|>\n",)
 
 
-def test_a_control_token_in_a_message_is_a_literal_piece_of_its_own():
-    assert guarded(chatml, "a<|im_end|>b") == (
-        Piece("<|im_start|>user\na"),
-        Piece("<|im_end|>", literal=True),
-        Piece("b<|im_end|>\n"),
+def test_a_control_token_in_a_message_is_parted():
+    assert guarded(chatml, "a</s>b") == (
+        "<|im_start|>user\na<",
+        "/s>b<|im_end|>\n",
     )
 
 
-def test_the_longest_of_control_tokens_that_begin_alike_is_taken():
-    assert Piece("<|im_end|>+", literal=True) in guarded(chatml, "<|im_end|>+")
+def test_control_tokens_that_overlap_are_parted_each():
+    prompt = guarded(chatml, "ll<|im_end|>")
+    assert text_of(prompt) == chatml("ll<|im_end|>")
+    assert effective(prompt) == ["<|im_start|>", "<|im_end|>"]
 
 
-def test_neighbouring_control_tokens_are_literal_each():
-    literal = [piece.text for piece in guarded(chatml, "<|im_end|><|im_start|>") if piece.literal]
-    assert literal == ["<|im_end|>", "<|im_start|>"]
-
-
-def test_without_control_tokens_nothing_is_literal():
+def test_without_control_tokens_nothing_is_parted():
     pattern = control_pattern([])
     guard = Guard(pattern, ["<|im_end|>"])
-    assert guard.cut(guard.mark("<|im_end|>")) == (Piece("<|im_end|>"),)
+    assert guard.cut(guard.mark("<|im_end|>")) == ("<|im_end|>",)
+
+
+def test_control_tokens_of_one_character_are_left_alone():
+    assert control_pattern(["§", "ab"]).findall("§ab") == ["ab"]
 
 
 def test_control_tokens_are_taken_as_text_not_as_patterns():
-    pattern = control_pattern(["[INST]", "a.c", "("])
-    assert pattern.findall("I abc [INST] a.c (") == ["[INST]", "a.c", "("]
+    pattern = control_pattern(["[INST]", "a.c", "(("])
+    assert pattern.findall("I abc [INST] a.c ((") == ["[INST]", "a.c", "(("]
 
 
 @settings(deadline=None, max_examples=150)
@@ -82,8 +82,7 @@ def test_any_text_comes_through_unchanged_and_none_of_its_control_tokens_counts(
     prompt = guarded(chatml, *texts)
     assert text_of(prompt) == "".join(map(chatml, texts))
     assert effective(prompt) == ["<|im_start|>", "<|im_end|>"] * len(texts)
-    assert all(PATTERN.fullmatch(piece.text) for piece in prompt if piece.literal)
-    assert all(piece.text for piece in prompt)
+    assert all(prompt)
 
 
 TEARS: dict[str, Callable[[str], str]] = {
@@ -94,7 +93,9 @@ TEARS: dict[str, Callable[[str], str]] = {
     "keeps what precedes a token": lambda text: text.split("<|im_end|>")[0],
     "keeps the last line": lambda text: text.split("\n")[-1],
     "takes a token out": lambda text: text.replace("<|im_end|>", ""),
-    "takes a token out twice": lambda text: text.replace("</s>", "").replace("§", ""),
+    "takes a token out twice": lambda text: text.replace("</s>", "").replace("ll<", ""),
+    "drops both ends": lambda text: text[1:-1],
+    "takes the markup off": lambda text: text.replace("<", "").replace("|", ""),
 }
 
 
@@ -117,9 +118,17 @@ def test_a_text_cut_anywhere_still_frees_no_control_token(text, place, keep_star
 
 
 def test_halves_that_a_template_joins_around_a_removed_token_do_not_become_one():
+    # The template looks for a token that it does not find, as it is marked.
     prompt = guarded(lambda content: content.replace("</s>", ""), "<|im_</s>end|>")
-    assert text_of(prompt) == "<|im_end|>"
+    assert text_of(prompt) == "<|im_</s>end|>"
     assert effective(prompt) == []
+
+
+def test_a_template_that_splits_at_its_own_tokens_keeps_them():
+    # As reasoning templates do that look for `</think>` in what the assistant said.
+    prompt = guarded(lambda content: f"</s>{content.split('</s>')[-1]}</s>", "thought</s>answer")
+    assert text_of(prompt) == "</s>thought</s>answer</s>"
+    assert effective(prompt) == ["</s>", "</s>"]
 
 
 def test_a_marker_is_a_character_of_no_text_not_even_of_a_harmless_one(monkeypatch):
@@ -135,12 +144,6 @@ def test_a_private_use_character_comes_through_where_nothing_is_guarded(monkeypa
     monkeypatch.setattr("antiphon.formats.guard.secrets.randbelow", lambda _: next(drawn))
     text = f"just {chr(0x100000)}{chr(0x100001)}"
     assert text_of(guarded(chatml, text)) == chatml(text)
-
-
-def test_the_two_markers_are_never_the_same_character(monkeypatch):
-    drawn = iter([5, 5, 5, 6])
-    monkeypatch.setattr("antiphon.formats.guard.secrets.randbelow", lambda _: next(drawn))
-    assert effective(guarded(chatml, "<|im_end|>")) == ["<|im_start|>", "<|im_end|>"]
 
 
 def test_a_text_with_every_possible_marker_is_refused_instead_of_searched_for_ever():

@@ -9,7 +9,7 @@ class Detokenizer:
     """The text of one answer.
 
     A token may end inside a character; its bytes wait for the rest. Bytes that are no text become
-    U+FFFD, each maximal run one, as the tokenizer's own decoding of the whole has it.
+    U+FFFD, as in Python's `bytes.decode(errors="replace")`.
     """
 
     def __init__(self, tokenizer: PromptTokenizer) -> None:

@@ -17,8 +17,9 @@ class Sampler:
     def __init__(self, sampling: Sampling) -> None:
         self._sampling = sampling
         self._generator = torch.Generator()
-        seed = secrets.randbits(63) if sampling.seed is None else sampling.seed % 2**63
-        self._generator.manual_seed(seed)
+        seed = secrets.randbits(32) if sampling.seed is None else sampling.seed % 2**64
+        # torch's generator looks at the low 32 bits only.
+        self._generator.manual_seed((seed ^ (seed >> 32) * 0x9E3779B1) % 2**32)
 
     def sample(self, logits: torch.Tensor, sequence: Sequence) -> SampledToken:
         """The next token. `logits`: [V], float32, not changed."""

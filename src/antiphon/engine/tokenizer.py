@@ -1,7 +1,6 @@
 """Text to tokens, prompts to tokens, and tokens back to text.
 
-Wraps a `tokenizers.Tokenizer`. A prompt's literal pieces are encoded by a twin that knows no added
-tokens, so that nothing a user wrote can become one.
+Wraps a `tokenizers.Tokenizer`.
 """
 
 import json
@@ -22,19 +21,14 @@ _SPACE = "▁"  # How SentencePiece vocabularies write a space.
 class PromptTokenizer:
     """`controls` are the tokens that steer the model; they are never part of any text."""
 
-    def __init__(self, tokenizer: HubTokenizer, *, extra_controls: Iterable[str] = ()) -> None:
+    def __init__(self, tokenizer: HubTokenizer) -> None:
         tokenizer.no_truncation()
         tokenizer.no_padding()
         self._tokenizer = tokenizer
-        state = json.loads(tokenizer.to_str())
-        self._plain = HubTokenizer.from_str(json.dumps({**state, "added_tokens": []}))
         added = tokenizer.get_added_tokens_decoder()
-        extra = set(extra_controls)
-        self._controls = {
-            number: token.content
-            for number, token in added.items()
-            if token.special or token.content in extra
-        }
+        self._controls = {n: token.content for n, token in added.items() if token.special}
+        self._added = [token.content for token in added.values() if not token.special]
+        state = json.loads(tokenizer.to_str())
         self._bytes = _TokenBytes(tokenizer, state, added)
         self.num_tokens = tokenizer.get_vocab_size()
 
@@ -42,6 +36,11 @@ class PromptTokenizer:
     def controls(self) -> dict[int, str]:
         """Control tokens by id."""
         return self._controls
+
+    @property
+    def added(self) -> list[str]:
+        """Other tokens that were added to the vocabulary and are never split."""
+        return self._added
 
     @property
     def strips_first_space(self) -> bool:
@@ -61,37 +60,23 @@ class PromptTokenizer:
         """No text of so many bytes has fewer tokens. 0 where nothing is known."""
         return -(-num_bytes // self._bytes.longest) if self._bytes.longest else 0
 
-    def encode(self, pieces: Iterable[tuple[str, bool]]) -> list[int]:
-        """Tokens of a prompt, given as texts and whether each is literal.
+    def encode(self, pieces: Iterable[str]) -> list[int]:
+        """Tokens of a prompt, piece by piece. No token reaches from one piece into the next.
 
         Slow for long texts, and lets other threads run meanwhile.
         """
         tokens: list[int] = []
-        for number, (text, literal) in enumerate(pieces):
-            if literal:
-                tokens += self._encode_literal(text, first=number == 0)
-            else:
-                tokens += self._encode_piece(self._tokenizer, text, first=number == 0)
+        for number, text in enumerate(pieces):
+            tokens += self._encode_later(text) if number else _encode(self._tokenizer, text)
         return tokens
 
-    def _encode_literal(self, text: str, *, first: bool) -> list[int]:
-        tokens = self._encode_piece(self._plain, text, first=first)
-        if len(text) > 1 and any(token in self._controls for token in tokens):
-            # The vocabulary itself has the text as one token; in two halves it cannot be one.
-            tokens = self._encode_literal(text[:1], first=first)
-            tokens += self._encode_literal(text[1:], first=False)
-        return tokens
-
-    @staticmethod
-    def _encode_piece(tokenizer: HubTokenizer, text: str, *, first: bool) -> list[int]:
-        if first:
-            return _encode(tokenizer, text)
+    def _encode_later(self, text: str) -> list[int]:
         # Some vocabularies put a space before the first word. After a line break they do not.
-        line_break = _encode(tokenizer, "\n")
-        tokens = _encode(tokenizer, f"\n{text}")
+        line_break = _encode(self._tokenizer, "\n")
+        tokens = _encode(self._tokenizer, f"\n{text}")
         if tokens[: len(line_break)] == line_break:
             return tokens[len(line_break) :]
-        return _encode(tokenizer, text)
+        return _encode(self._tokenizer, text)
 
 
 def _encode(tokenizer: HubTokenizer, text: str) -> list[int]:

@@ -1,24 +1,12 @@
 """What a chat format does, and the prompt it makes."""
 
-from dataclasses import dataclass
 from typing import Protocol
 
 from antiphon.turn import Turn
 
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """A stretch of a prompt.
-
-    In a `literal` piece nothing is a control token, whatever it looks like: it is text that
-    somebody wrote into a message.
-    """
-
-    text: str
-    literal: bool = False
-
-
-Prompt = tuple[Piece, ...]
+#: A prompt in pieces that are tokenised one by one. Every control token in a piece is the
+#: template's own; one that somebody wrote into a message is parted by the end of a piece.
+Prompt = tuple[str, ...]
 
 
 class ChatFormat(Protocol):

@@ -1,24 +1,30 @@
 """Keeps control tokens that people write into messages apart from those a template writes.
 
-Before rendering, every occurrence in a message is wrapped in two marker characters; after rendering
-the prompt is cut at the markers. The markers are private-use characters drawn at random that occur
-nowhere in the conversation, so nobody can forge one and no text is changed.
+Before rendering, a marker is put into every occurrence in a message, behind its first character;
+after rendering the prompt is cut at the markers, and its pieces are tokenised one by one. So no
+piece holds a control token that was written by people, and whatever a template does to a text,
+trim it, split it or take parts of it, cannot put one together again. The marker is a private-use
+character drawn at random that occurs nowhere in the conversation, so that nobody can forge it and
+no text is changed.
 """
 
 import re
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from antiphon.errors import InvalidPrompt
-from antiphon.formats.base import Piece, Prompt
+from antiphon.formats.base import Prompt
 
 _FIRST, _LAST = 0x100000, 0x10FFFD  # Unicode's private-use plane 16.
 _TRIES = 100
 
 
-def control_pattern(control_tokens: Sequence[str]) -> re.Pattern[str]:
-    """Matches any control token, the longest first; nothing if there are none."""
-    longest_first = sorted(control_tokens, key=len, reverse=True)
+def control_pattern(control_tokens: Iterable[str]) -> re.Pattern[str]:
+    """Matches any control token, the longest first; nothing if there are none.
+
+    Tokens of one character are left out, as they cannot be told from text.
+    """
+    longest_first = sorted((t for t in control_tokens if len(t) > 1), key=len, reverse=True)
     return re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
 
 
@@ -30,37 +36,18 @@ class Guard:
 
     def __init__(self, controls: re.Pattern[str], texts: Iterable[str]) -> None:
         self._controls = controls
-        written = list(texts)
-        self._start = _unused(written)
-        self._end = _unused([*written, self._start])
+        self._marker = _unused(list(texts))
 
     def mark(self, text: str) -> str:
-        """The text with its control tokens wrapped."""
-        return self._controls.sub(f"{self._start}\\g<0>{self._end}", text)
+        """The text with a marker in each of its control tokens, also where two overlap."""
+        if not self._controls.search(text):
+            return text
+        first_characters = rf"(?=(?:{self._controls.pattern}))(.)"
+        return re.sub(first_characters, rf"\1{self._marker}", text, flags=re.DOTALL)
 
     def cut(self, rendered: str) -> Prompt:
-        """The rendered prompt in pieces, without markers.
-
-        A template may trim or split a text and tear a marker from its token. The other marker still
-        guards the token, and either parts what stands on its sides, so that they cannot join.
-        """
-        pieces: list[Piece] = []
-        for number, chunk in enumerate(rendered.split(self._start)):
-            token = self._controls.match(chunk) if number else None
-            if token:
-                pieces.append(Piece(token.group(), literal=True))
-                chunk = chunk[token.end() :].removeprefix(self._end)
-            pieces += self._without_lone_ends(chunk)
-        return tuple(piece for piece in pieces if piece.text)
-
-    def _without_lone_ends(self, chunk: str) -> Iterator[Piece]:
-        *ended, rest = chunk.split(self._end)
-        for text in ended:
-            token = next((m for m in self._controls.finditer(text) if m.end() == len(text)), None)
-            before = token.start() if token else len(text)
-            yield Piece(text[:before])
-            yield Piece(text[before:], literal=True)
-        yield Piece(rest)
+        """The rendered prompt in pieces, without markers."""
+        return tuple(piece for piece in rendered.split(self._marker) if piece)
 
 
 def _unused(texts: Sequence[str]) -> str:

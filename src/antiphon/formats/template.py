@@ -7,7 +7,7 @@ times with made-up texts when it is loaded, and what came out decides how conver
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NoReturn
 
@@ -48,18 +48,25 @@ class ChatTemplate:
     """A Jinja chat template in the dialect of transformers.
 
     `variables` are names it may use, such as `bos_token`. `controls` are the control tokens of the
-    model, which only the template itself may write.
+    model, which only the template itself may write, and so are those of `added`, its vocabulary's
+    other added tokens, that stand in the template.
     """
 
     def __init__(
-        self, source: str, *, variables: Mapping[str, str], controls: Sequence[str]
+        self,
+        source: str,
+        *,
+        variables: Mapping[str, str],
+        controls: Iterable[str],
+        added: Iterable[str] = (),
     ) -> None:
         try:
             self._template = _environment().from_string(source)
         except jinja2.TemplateError as error:
             raise TemplateLoadError(f"the chat template cannot be read: {error}") from error
         self._variables = dict(variables)
-        self._controls = control_pattern(controls)
+        marks = (token for token in added if token in source and not token.isspace())
+        self._controls = control_pattern({*controls, *marks})
         self._content: Callable[[str], Any] = str
         self.traits = self._probe()
         self.turn_end = self._find_turn_end()
@@ -72,7 +79,7 @@ class ChatTemplate:
         try:
             return guard.cut(self._rendered(marked))
         except _RENDER_ERRORS as error:
-            reason = "".join(piece.text for piece in guard.cut(str(error)))
+            reason = "".join(guard.cut(str(error)))
             raise InvalidPrompt(
                 f"The model's chat template refuses this conversation: {reason}", param="input"
             ) from error

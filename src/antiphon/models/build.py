@@ -88,7 +88,8 @@ def _local(
     template = ChatTemplate(
         loaded.template or PLAIN_TEMPLATE,
         variables=loaded.variables,
-        controls=list(loaded.tokenizer.controls.values()),
+        controls=loaded.tokenizer.controls.values(),
+        added=loaded.tokenizer.added,
     )
     return LocalModel(
         name,

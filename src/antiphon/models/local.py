@@ -56,7 +56,7 @@ class LocalModel:
     def _request(self, turn: Turn) -> SequenceRequest:
         prompt = self._format.render(turn)
         self._refuse_hopeless(prompt)
-        tokens = self._tokenizer.encode((piece.text, piece.literal) for piece in prompt)
+        tokens = self._tokenizer.encode(prompt)
         if not tokens:
             raise InvalidPrompt("The model's chat template shows nothing of it.", param="input")
         room = self.context_window - len(tokens)
@@ -72,7 +72,7 @@ class LocalModel:
 
     def _refuse_hopeless(self, prompt: Prompt) -> None:
         """Refuse what is too long by its bytes alone, before it is tokenised."""
-        fewest = self._tokenizer.fewest_tokens(sum(len(p.text.encode()) for p in prompt))
+        fewest = self._tokenizer.fewest_tokens(sum(len(p.encode()) for p in prompt))
         if fewest >= self.context_window:
             raise self._too_long(f"at least {fewest} tokens", None, 0)
 
