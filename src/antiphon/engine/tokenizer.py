@@ -120,7 +120,7 @@ class _TokenBytes:
     def _work_out(self, token: int) -> bytes:
         if token in self._added:
             return self._added[token].encode()
-        text = self._tokenizer.id_to_token(token)
+        text: str | None = self._tokenizer.id_to_token(token)
         if text is None:
             return b""  # Padding of the model's vocabulary.
         if self._byte_level and all(char in _BYTE_OF_CHAR for char in text):
