@@ -7,9 +7,9 @@ which every body schema is replaced by a pointer to the real one; `validation` c
 
 import re
 from copy import deepcopy
-from typing import Any
 
 from antiphon.spec.contract import Document
+from antiphon.spec.explain import resolve
 
 #: Where the view keeps the pointer to a body's schema.
 SCHEMA_POINTER = "x-schema-pointer"
@@ -74,16 +74,6 @@ def _pointer(media: Document, base: str, media_type: str) -> str:
 
 def _escaped(step: str) -> str:
     return step.replace("~", "~0").replace("/", "~1")
-
-
-def resolve(document: Document, node: Document) -> Document:
-    """Follow references inside the document."""
-    while "$ref" in node:
-        target: Any = document
-        for step in node["$ref"].removeprefix("#/").split("/"):
-            target = target[step]
-        node = target
-    return node
 
 
 class MethodTable:

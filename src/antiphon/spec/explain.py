@@ -27,6 +27,16 @@ _TYPE_NAMES = {
 }
 
 
+def resolve(document: Schema, node: Schema) -> Schema:
+    """What a node of a document stands for, after following its references."""
+    while "$ref" in node:
+        target: Any = document
+        for step in node["$ref"].removeprefix("#/").split("/"):
+            target = target[step]
+        node = target
+    return node
+
+
 def dotted(path: Path) -> str | None:
     """A path as clients know it: `input[3].content[0].type`; None for the body itself."""
     text = ""
@@ -101,12 +111,7 @@ class Explainer:
         return found or errors.InvalidValue("The body does not fit the document.")
 
     def _resolve(self, schema: Schema) -> Schema:
-        while "$ref" in schema:
-            node: Any = self._document
-            for step in schema["$ref"].removeprefix("#/").split("/"):
-                node = node[step]
-            schema = node
-        return schema
+        return resolve(self._document, schema)
 
     def _walk(self, schema: Schema, value: object, path: Path) -> errors.InvalidRequest | None:
         if "$ref" in schema and self._accepts(schema["$ref"], value):
