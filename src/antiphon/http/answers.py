@@ -8,6 +8,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from antiphon.errors import GatewayTimeout
+from antiphon.http.edge import body_send
 from antiphon.responses.gate import Dropped
 from antiphon.responses.log import DONE
 from antiphon.responses.run import Run
@@ -85,7 +86,7 @@ class EventStream(Response):
         watcher = asyncio.create_task(self._watch(receive))
         # In a task of its own, as waking this one for each event would go through every
         # middleware's frame: a tenth of all that an event costs.
-        sender = asyncio.create_task(self._send_all(send))
+        sender = asyncio.create_task(self._send_all(send, body_send(scope, send)))
         try:
             await sender
         finally:
@@ -93,8 +94,8 @@ class EventStream(Response):
             watcher.cancel()
             self._run.cancel()
 
-    async def _send_all(self, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+    async def _send_all(self, send_head: Send, send: Send) -> None:
+        await send_head({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         log, sent = self._run.log, 0
         while frames := await log.frames_from(sent):
             for frame in frames:

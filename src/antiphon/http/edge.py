@@ -21,6 +21,7 @@ _logger = structlog.get_logger("antiphon.http")
 _API_VERSION = "2020-10-01"
 _SANE_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 _ROUTING = "connexion_routing"  # Where Connexion notes which operation it found.
+_SEND = "antiphon_send"
 
 
 class Edge:
@@ -40,6 +41,7 @@ class Edge:
         scope["path"] = scope["path"].rstrip("/") or "/"
         scope["headers"] = [_lower_media_type(header) for header in scope["headers"]]
         extensions = scope.setdefault("extensions", {})
+        extensions[_SEND] = send
 
         async def send_with_headers(message: MutableMapping[str, Any]) -> None:
             if message["type"] == "http.response.start":
@@ -62,6 +64,15 @@ class Edge:
 
         with structlog.contextvars.bound_contextvars(request_id=request_id):
             await self._app(scope, receive, send_with_headers)
+
+
+def body_send(scope: Scope, send: Send) -> Send:
+    """What to send the body of a stream with, once its head is sent.
+
+    It goes past all middleware, which has nothing to add to a body and costs a tenth of an event.
+    """
+    direct: Send = scope["extensions"].get(_SEND, send)
+    return direct
 
 
 def _request_id(headers: list[tuple[bytes, bytes]]) -> str:
