@@ -26,6 +26,7 @@ from antiphon.errors import ContextLengthExceeded
 from antiphon.keys import KeyFile, KeyRing
 from antiphon.models.base import ModelDefaults
 from antiphon.settings import Settings
+from antiphon.spec.types import ModelStatus
 from antiphon.turn import Delta, Finish, TextDelta, TokenUsage, Turn
 
 _ROUNDS = 5
@@ -43,10 +44,19 @@ class EmptyModel:
     def __init__(self, *, refuses: bool) -> None:
         self._refuses = refuses
 
+    def status(self) -> ModelStatus:
+        return {"id": self.name, "state": "loaded", "engine": None}
+
     async def prepare(self, turn: Turn) -> "EmptyModel":
         if self._refuses:
             raise ContextLengthExceeded("refused", param="input")
         return self
+
+    def start(self) -> None:
+        pass
+
+    def cancel(self) -> None:
+        pass
 
     async def deltas(self) -> AsyncGenerator[Delta, None]:
         yield TextDelta("ok")

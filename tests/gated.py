@@ -39,6 +39,12 @@ class GatedModel:
         for delta in deltas:
             self._loop.call_soon_threadsafe(self._queue.put_nowait, delta)
 
+    def start(self) -> None:
+        pass
+
+    def cancel(self) -> None:
+        pass
+
     async def deltas(self) -> AsyncGenerator[Delta, None]:
         self.started.set()
         try:

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 _SCALARS = {
     "uint8": (0, "<B"),
     "int8": (1, "<b"),
@@ -20,7 +23,23 @@ _SCALARS = {
     "int64": (11, "<q"),
     "float64": (12, "<d"),
 }
-TENSOR_CODES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q4_1": 3, "Q8_0": 8, "Q4_K": 12, "BF16": 30}
+TENSOR_CODES = {
+    "F32": 0,
+    "F16": 1,
+    "Q4_0": 2,
+    "Q4_1": 3,
+    "Q5_0": 6,
+    "Q5_1": 7,
+    "Q8_0": 8,
+    "Q2_K": 10,
+    "Q3_K": 11,
+    "Q4_K": 12,
+    "Q5_K": 13,
+    "Q6_K": 14,
+    "IQ2_XXS": 16,
+    "IQ4_NL": 20,
+    "BF16": 30,
+}
 
 
 @dataclass(frozen=True)
@@ -51,11 +70,9 @@ class GGUFWriter:
     magic: bytes = b"GGUF"
     alignment: int = 32
 
-    def add_floats(self, name: str, values: Any) -> None:
-        """A float32 tensor from a numpy array."""
-        self.tensors.append(
-            StoredTensor(name, "F32", values.shape, values.astype("<f4").tobytes(order="C"))
-        )
+    def add_floats(self, name: str, values: Any, kind: str = "F32") -> None:
+        """A tensor from a numpy array, stored in one of the ways that `encoded` knows."""
+        self.tensors.append(StoredTensor(name, kind, values.shape, encoded(values, kind)))
 
     def to_bytes(self) -> bytes:
         header = self.magic + struct.pack(
@@ -75,6 +92,49 @@ class GGUFWriter:
     def write(self, path: Path) -> Path:
         path.write_bytes(self.to_bytes())
         return path
+
+
+def encoded(values: Any, kind: str) -> bytes:
+    """Values in one of ggml's formats, quantised as its `ggml-quants.c` does."""
+    floats = np.ascontiguousarray(values, np.float32)
+    if kind == "F32":
+        return floats.tobytes()
+    if kind == "F16":
+        return floats.astype("<f2").tobytes()
+    if kind == "BF16":
+        return (floats.view(np.uint32) >> 16).astype("<u2").tobytes()
+    blocks = floats.reshape(-1, 32)
+    if kind == "Q8_0":
+        scales = (np.abs(blocks).max(axis=1) / 127).astype("<f2")[:, None]
+        return _joined(scales, _steps(blocks, scales, -127, 127).astype(np.int8))
+    if kind == "Q4_0":
+        largest = np.take_along_axis(blocks, np.abs(blocks).argmax(axis=1)[:, None], axis=1)
+        scales = (largest / -8).astype("<f2")
+        return _joined(scales, _nibbles(_steps(blocks, scales, -8, 7) + 8))
+    if kind == "Q4_1":
+        least = blocks.min(axis=1, keepdims=True)
+        scales = ((blocks.max(axis=1, keepdims=True) - least) / 15).astype("<f2")
+        steps = _steps(blocks - least, scales, 0, 15)
+        return _joined(scales, least.astype("<f2"), _nibbles(steps))
+    raise ValueError(f"{kind} cannot be written here")
+
+
+def _steps(
+    blocks: npt.NDArray[Any], scales: npt.NDArray[Any], least: int, most: int
+) -> npt.NDArray[Any]:
+    wide = scales.astype(np.float32)
+    return np.rint(blocks / np.where(wide == 0, 1, wide)).clip(least, most)
+
+
+def _nibbles(steps: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    numbers = steps.astype(np.uint8)
+    return numbers[:, :16] | numbers[:, 16:] << 4
+
+
+def _joined(*columns: npt.NDArray[Any]) -> bytes:
+    """The parts of each block, side by side."""
+    parts = [np.ascontiguousarray(column).view(np.uint8) for column in columns]
+    return np.concatenate(parts, axis=1).tobytes()
 
 
 def _string(text: str) -> bytes:
@@ -114,25 +174,42 @@ def _content(kind: str, value: Any) -> bytes:
 
 
 def llama_writer(
-    module: Any, tokenizer: Any, *, template: str | None, metadata: Mapping[str, Any] | None = None
+    module: Any,
+    tokenizer: Any,
+    *,
+    template: str | None,
+    metadata: Mapping[str, Any] | None = None,
+    kind: str = "F32",
+    kinds: Mapping[str, str] | None = None,
 ) -> GGUFWriter:
-    """A Llama of transformers and a byte-level BPE tokenizer, as llama.cpp converts them."""
+    """A model of transformers (Llama, Mistral, Qwen2 or Qwen3) and a byte-level BPE tokenizer, as
+    llama.cpp converts them.
+
+    Matrices are stored as `kind`, or as `kinds` has it for those whose names end so.
+    """
     config = module.config
     heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
+    architecture = config.model_type if config.model_type.startswith("qwen") else "llama"
+    head_size = getattr(config, "head_dim", None) or config.hidden_size // heads
     model = json.loads(tokenizer.to_str())["model"]
     tokens = sorted(tokenizer.get_vocab(), key=tokenizer.token_to_id)
     added = tokenizer.get_added_tokens_decoder()
+    about = {
+        "block_count": config.num_hidden_layers,
+        "context_length": config.max_position_embeddings,
+        "embedding_length": config.hidden_size,
+        "feed_forward_length": config.intermediate_size,
+        "attention.head_count": heads,
+        "attention.head_count_kv": kv_heads,
+        "attention.layer_norm_rms_epsilon": float(config.rms_norm_eps),
+        "rope.freq_base": float(config.rope_parameters["rope_theta"]),
+    }
+    if head_size * heads != config.hidden_size:
+        about |= {"attention.key_length": head_size, "attention.value_length": head_size}
     writer = GGUFWriter(
         {
-            "general.architecture": "llama",
-            "llama.block_count": config.num_hidden_layers,
-            "llama.context_length": config.max_position_embeddings,
-            "llama.embedding_length": config.hidden_size,
-            "llama.feed_forward_length": config.intermediate_size,
-            "llama.attention.head_count": heads,
-            "llama.attention.head_count_kv": kv_heads,
-            "llama.attention.layer_norm_rms_epsilon": float(config.rms_norm_eps),
-            "llama.rope.freq_base": float(config.rope_parameters["rope_theta"]),
+            "general.architecture": architecture,
+            **{f"{architecture}.{key}": value for key, value in about.items()},
             "tokenizer.ggml.model": "gpt2",
             "tokenizer.ggml.pre": "smollm",
             "tokenizer.ggml.tokens": tokens,
@@ -148,11 +225,12 @@ def llama_writer(
     )
     for name, weight in _named_weights(module):
         values = weight.detach().numpy()
-        if ".attn_q." in name:
+        if architecture == "llama" and ".attn_q." in name:
             values = _permuted(values, heads)
-        elif ".attn_k." in name:
+        elif architecture == "llama" and ".attn_k." in name:
             values = _permuted(values, kv_heads)
-        writer.add_floats(name, values)
+        own = next((k for end, k in (kinds or {}).items() if name.endswith(end)), kind)
+        writer.add_floats(name, values, own if values.ndim == 2 else "F32")
     return writer
 
 
@@ -162,22 +240,33 @@ def _token_type(added: Any) -> int:
     return 3 if added.special else 4
 
 
+#: llama.cpp's names by transformers'.
+_NAMES = {
+    "model.embed_tokens": "token_embd",
+    "model.norm": "output_norm",
+    "lm_head": "output",
+    "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "ffn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+}
+
+
 def _named_weights(module: Any) -> Iterable[tuple[str, Any]]:
-    yield "token_embd.weight", module.model.embed_tokens.weight
-    yield "output_norm.weight", module.model.norm.weight
-    if not module.config.tie_word_embeddings:
-        yield "output.weight", module.lm_head.weight
-    for number, layer in enumerate(module.model.layers):
-        block = f"blk.{number}"
-        yield f"{block}.attn_norm.weight", layer.input_layernorm.weight
-        yield f"{block}.ffn_norm.weight", layer.post_attention_layernorm.weight
-        yield f"{block}.attn_q.weight", layer.self_attn.q_proj.weight
-        yield f"{block}.attn_k.weight", layer.self_attn.k_proj.weight
-        yield f"{block}.attn_v.weight", layer.self_attn.v_proj.weight
-        yield f"{block}.attn_output.weight", layer.self_attn.o_proj.weight
-        yield f"{block}.ffn_gate.weight", layer.mlp.gate_proj.weight
-        yield f"{block}.ffn_up.weight", layer.mlp.up_proj.weight
-        yield f"{block}.ffn_down.weight", layer.mlp.down_proj.weight
+    for name, weight in module.named_parameters():  # What is tied comes once, as the embedding.
+        part, _, suffix = name.rpartition(".")
+        if part.startswith("model.layers."):
+            number, _, part = part.removeprefix("model.layers.").partition(".")
+            yield f"blk.{number}.{_NAMES[part]}.{suffix}", weight
+        else:
+            yield f"{_NAMES[part]}.{suffix}", weight
 
 
 def _permuted(values: Any, heads: int) -> Any:

@@ -38,6 +38,12 @@ class SaidGeneration:
     def usage(self) -> TokenUsage:
         return TokenUsage(self._input_tokens, output_tokens=self._said)
 
+    def start(self) -> None:
+        pass
+
+    def cancel(self) -> None:
+        pass
+
     async def deltas(self) -> AsyncGenerator[Delta, None]:
         try:
             for step in self._steps:

@@ -11,14 +11,17 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as HubTokenizer
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from transformers.utils import logging as transformers_logging
 
-from antiphon.engine.engine import Engine
-from antiphon.engine.model_runner import ModelRunner
+from antiphon.engine.block_manager import BlockManager
+from antiphon.engine.engine import Engine, EngineOptions
+from antiphon.engine.runners.base import ModelRunner, Scores, Segment
+from antiphon.engine.sampler import Sampler, SampleRow
 from antiphon.engine.sequence import SampledToken, Sequence
 from antiphon.engine.tokenizer import PromptTokenizer
 from antiphon.formats.template import ChatTemplate
@@ -172,12 +175,55 @@ def save(folder: Path, *, template: str | None = CHATML, **generation: Any) -> P
     return folder
 
 
+class WholeRunner:
+    """Runs a module over all of a sequence's tokens in every step: slow, and without a cache that
+    could be wrong. `before_step` is called with the segments of each step, on the engine's thread.
+    """
+
+    path = "universal"
+    reason = "It is for tests."
+    num_blocks = 0
+    rewinds = True
+
+    def __init__(
+        self, module: Any, *, before_step: Callable[[list[Segment]], None] = lambda segments: None
+    ) -> None:
+        self._module = module
+        self._before_step = before_step
+        self.vocab_size = int(module.config.vocab_size)
+
+    def forward(self, segments: list[Segment]) -> Scores:
+        self._before_step(segments)
+        rows = [np.zeros((0, self.vocab_size), np.float32), *map(self._scores, segments)]
+        return np.concatenate(rows)
+
+    def _scores(self, segment: Segment) -> Scores:
+        tokens = [*segment.sequence.tokens[: segment.start], *segment.tokens.tolist()]
+        with torch.inference_mode():
+            logits = self._module(torch.tensor([tokens]), use_cache=False).logits[0]
+        scores: Scores = logits[len(tokens) - segment.num_scores :].float().numpy()
+        return scores
+
+    def stats(self) -> dict[str, Any]:
+        return {}
+
+    def close(self) -> None:
+        pass
+
+
 class ScriptedRunner:
-    """Draws the tokens it is told, whatever the prompt. An exception in their place is raised.
+    """Draws the tokens it is told, whatever the prompt: a model runner and its sampler in one. An
+    exception in a token's place is raised by the step.
 
     `before_step` is called on the engine's thread with the number of the sequence, in the order in
-    which they first ran, and how many tokens it has.
+    which they first ran, and how many tokens were made of it. Every prompt is one step.
     """
+
+    path = "universal"
+    reason = "It is told what to say."
+    vocab_size = 512
+    num_blocks = 0
+    rewinds = True
 
     def __init__(
         self,
@@ -188,34 +234,53 @@ class ScriptedRunner:
         self.prompts: list[list[int]] = []
         self._scripts = scripts
         self._before_step = before_step
-        self._numbers: dict[int, int] = {}
+        self._numbers: dict[Sequence, int] = {}
 
-    def run(self, sequence: Sequence) -> SampledToken:
-        if id(sequence) not in self._numbers:
-            self._numbers[id(sequence)] = len(self._numbers)
-            self.prompts.append(sequence.request.tokens)
-        number = self._numbers[id(sequence)]
-        sequence.state = self  # Keeps what has this id alive for as long as it runs.
-        sequence.num_computed = len(sequence.request.tokens)
-        step = len(sequence.generated)
-        self.steps.append((number, step))
-        self._before_step(number, step)
-        script = self._scripts[min(number, len(self._scripts) - 1)]
-        said = script[step % len(script)]
-        if isinstance(said, Exception):
-            raise said
-        return said if isinstance(said, SampledToken) else SampledToken(said)
+    def forward(self, segments: list[Segment]) -> Scores:
+        for sequence in [segment.sequence for segment in segments]:
+            if sequence not in self._numbers:
+                self._numbers[sequence] = len(self._numbers)
+                self.prompts.append(list(sequence.request.tokens))
+            number, step = self._numbers[sequence], sequence.num_generated
+            self.steps.append((number, step))
+            self._before_step(number, step)
+            told = self._told(sequence)
+            if isinstance(told, Exception):
+                raise told
+        return np.zeros((sum(segment.num_scores for segment in segments), 1), np.float32)
+
+    def sample(self, scores: Scores, rows: list[SampleRow]) -> list[SampledToken]:
+        told = [self._told(row.sequence) for row in rows]
+        return [one if isinstance(one, SampledToken) else SampledToken(int(one)) for one in told]
+
+    def _told(self, sequence: Sequence) -> Any:
+        script = self._scripts[min(self._numbers[sequence], len(self._scripts) - 1)]
+        return script[sequence.num_generated % len(script)]
+
+    def stats(self) -> dict[str, Any]:
+        return {}
+
+    def close(self) -> None:
+        pass
 
 
 @contextmanager
-def engine(runner: Any = None, *, max_running: int = 8) -> Iterator[Engine]:
-    """An engine, by default of the tiny Llama. It must be closed, or its thread stays."""
-    started = Engine(runner or ModelRunner(tiny_llama()), max_running=max_running)
+def engine(
+    runner: Any = None, *, num_blocks: int = 4096, sampler: Any = None, **options: Any
+) -> Iterator[Engine]:
+    """An engine, by default of the tiny Llama and of at most eight sequences at once."""
+    running: ModelRunner = runner or WholeRunner(tiny_llama())
+    if sampler is None:
+        sampler = running if hasattr(running, "sample") else Sampler(running.vocab_size, None)
+    cache = BlockManager(running.num_blocks or num_blocks, "tiny")
+    wanted = {"max_running": 8, "max_chunk": 4096, "speculate": False, **options}
+    started = Engine(running, cache, sampler, EngineOptions(**wanted))
     try:
         yield started
     finally:
         started.close()
-        assert not any(thread is started._thread for thread in threading.enumerate())
+        assert not {"engine", "watchdog"} & {thread.name for thread in threading.enumerate()}
+        assert cache.stats()["used_blocks"] == 0
 
 
 @contextmanager
@@ -226,7 +291,7 @@ def local_model(
     template: str = CHATML,
     context_window: int = 256,
     stop_tokens: frozenset[int] = frozenset(),
-    max_running: int = 8,
+    **options: Any,
 ) -> Iterator[LocalModel]:
     """A local model, by default the tiny Llama with its byte-level tokenizer and ChatML."""
     prompt_tokenizer = PromptTokenizer(tokenizer or byte_level_tokenizer())
@@ -235,7 +300,7 @@ def local_model(
         variables={"bos_token": "<s>", "eos_token": "</s>"},
         controls=list(prompt_tokenizer.controls.values()),
     )
-    with engine(runner, max_running=max_running) as started:
+    with engine(runner, **options) as started:
         model = LocalModel(
             "tiny",
             started,

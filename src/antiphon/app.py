@@ -57,7 +57,7 @@ def build(settings: Settings, models: Sequence[Model], keys: KeyRing) -> Applica
     handlers = (
         ResponsesHandlers(service, timeout_seconds=settings.request_timeout_seconds),
         ModelsHandlers(router),
-        ServerHandlers(contract, metrics, lambda: service.accepting),
+        ServerHandlers(contract, router, metrics, lambda: service.accepting),
     )
     app = _connexion_app(contract, settings, keys, _operations(handlers), models)
     return Application(Edge(app, metrics), service)

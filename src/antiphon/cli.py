@@ -63,7 +63,7 @@ def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
 _COMPUTED_DEFAULTS = {
     "cache_dir": "the user's cache",
     "keys_file": "in the user's settings",
-    "threads": "all",
+    "threads": "the processor's cores",
 }
 
 

@@ -23,6 +23,7 @@
     │   ├── RequestTimeout             408
     │   ├── PayloadTooLarge            413
     │   ├── UnsupportedMediaType       415
+    │   ├── TooManyRequests            429
     │   └── UpgradeRequired            426
     └── ServerError     5xx  the server is at fault
         ├── ShuttingDown               503
@@ -192,6 +193,14 @@ class PayloadTooLarge(InvalidRequest):
 class UnsupportedMediaType(InvalidRequest):
     status = 415
     code = "unsupported_media_type"
+
+
+class TooManyRequests(InvalidRequest):
+    """There is no room for the request now. `retry-after` says when to try again."""
+
+    status = 429
+    type = "rate_limit_error"
+    code = "rate_limit_exceeded"
 
 
 class UpgradeRequired(InvalidRequest):

@@ -23,6 +23,22 @@ ENVIRONMENT_PREFIX = "ANTIPHON_"
 CONFIG_VARIABLE = "ANTIPHON_CONFIG"
 
 
+def default_threads() -> int:
+    """As many threads as this process may use processors, one left to the server where there are
+    many. Two threads of one core gain nothing and are counted once."""
+    allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
+    if allowed is None:
+        return max((os.cpu_count() or 2) - 1, 1)
+    cores = set()
+    for number in allowed:
+        siblings = Path(f"/sys/devices/system/cpu/cpu{number}/topology/thread_siblings_list")
+        try:
+            cores.add(siblings.read_text().strip())
+        except OSError:
+            cores.add(str(number))
+    return len(cores) if len(cores) <= 4 else len(cores) - 1
+
+
 class SettingsError(StartError):
     """A setting is wrong. The message names it, its origin and the mistake."""
 
@@ -78,10 +94,22 @@ class ModelSettings(_Table):
     """For a local model: a folder, a GGUF file or a hub name."""
     context_window: int | None = Field(None, ge=1)
     """Tokens of prompt and answer together; the model's own where absent."""
+    load: Literal["start", "first_use"] = "start"
+    """When a local model is loaded."""
+    unload_after_seconds: float | None = Field(None, gt=0)
+    """How long a local model may be idle before it is let go; for ever where absent."""
+    engine: Literal["auto", "native", "paged", "universal"] = "auto"
+    """How a local model is run; `auto` takes the fastest way that suits it."""
+    quantize: Literal["none", "int8", "int4"] = "none"
+    """What the native kernels make of weights that are not quantised in the file."""
     temperature: float | None = Field(None, ge=0, le=2)
     """The temperature where a request gives none; the model's own where absent."""
     top_p: float | None = Field(None, ge=0, le=1)
     """The top-p where a request gives none; the model's own where absent."""
+    top_k: int = Field(0, ge=0)
+    """Only so many of the likeliest tokens are drawn from; 0 for all."""
+    min_p: float = Field(0.0, ge=0, le=1)
+    """Tokens less likely than this share of the likeliest are not drawn."""
     scenes: tuple[SceneSettings, ...] = ()
     """For a scripted model: what it says."""
 
@@ -134,10 +162,26 @@ class Settings(_Table):
     """How long running responses may go on when the server is told to stop."""
     min_output_tokens: int = Field(16, ge=1)
     """Smallest `max_output_tokens` that a request may ask for. The official API's is 16."""
-    threads: int = Field(default_factory=lambda: os.cpu_count() or 1, ge=1)
+    threads: int = Field(default_factory=default_threads, ge=1)
     """Processor threads for local models."""
-    max_running: int = Field(16, ge=1)
+    max_running: int = Field(32, ge=1)
     """How many responses a local model makes at once; more wait."""
+    max_waiting: int = Field(256, ge=0)
+    """How many more may wait for a local model before requests are answered with 429."""
+    cache_mib: int | None = Field(None, ge=1)
+    """Memory for keys and values of a local model, in MiB. Without it: enough for two full
+    contexts, at least 512 and at most a quarter of what is free."""
+    cache_idle_seconds: float | None = Field(None, gt=0)
+    """How long an idle prefix stays cached where a request does not ask for `24h`; without it as
+    long as there is room."""
+    isolate_cache_keys: bool = False
+    """Shares no cached prefix between requests of different `prompt_cache_key`s."""
+    speculate: bool = True
+    """Guesses tokens ahead from the text so far, where that is faster. The answers are the same."""
+    step_timeout_seconds: float = Field(120, gt=0)
+    """How long a step of a local model may take before its responses fail."""
+    generation_timeout_seconds: float | None = Field(None, gt=0)
+    """How long a local model may take for one answer, waiting included; without it any time."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Least severe kind of log line that is written."""
     log_format: Literal["auto", "console", "json"] = "auto"

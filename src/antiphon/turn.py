@@ -23,7 +23,9 @@ class Sampling:
     """How the next token is drawn from the model's scores.
 
     `temperature` 0..2, 0 taking the likeliest; `top_p` 0..1; the penalties -2..2, counted over the
-    tokens made so far; `seed` any 64-bit integer.
+    tokens made so far; `seed` any 64-bit integer. `top_k` leaves the likeliest that many tokens, 0
+    all of them; `min_p` 0..1 leaves those of at least that share of the likeliest one's
+    probability. `bias` is what is added to the scores of tokens.
     """
 
     temperature: float = 1.0
@@ -31,6 +33,9 @@ class Sampling:
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
     seed: int | None = None
+    top_k: int = 0
+    min_p: float = 0.0
+    bias: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +44,12 @@ class Turn:
 
     `instructions` belong to this turn alone; they come before every message. `max_output_tokens`
     is the caller's limit, None for none but the context. `top_logprobs` is how many likeliest
-    tokens to report at each place, None for no log-probabilities at all. `tenant` separates what
-    may be shared, such as cached prefixes.
+    tokens to report at each place, None for no log-probabilities at all.
+
+    `tenant` is who asks: it separates what may be shared, such as cached prefixes, and gets its
+    share of a busy engine. A higher `priority` goes first. `cache_key` marks prefixes that will be
+    used again; an idle prefix stays for `keep_seconds`, None for as long as the model's settings
+    say. `private` keeps everything of it out of what outlives the process.
     """
 
     messages: tuple[Message, ...]
@@ -49,6 +58,10 @@ class Turn:
     max_output_tokens: int | None = None
     top_logprobs: int | None = None
     tenant: str = ""
+    priority: int = 0
+    cache_key: str = ""
+    keep_seconds: float | None = None
+    private: bool = True
 
 
 class TokenLogprob(NamedTuple):

@@ -295,7 +295,7 @@ def test_a_file_that_cannot_be_read_is_named_with_the_reason(tmp_path, monkeypat
     def fail(*_: object, **__: object) -> None:
         raise OSError(12, "Cannot allocate memory")
 
-    monkeypatch.setattr("antiphon.engine.gguf.mmap.mmap", fail)
+    monkeypatch.setattr("antiphon.engine.checkpoints.gguf.mmap.mmap", fail)
     with refusing("tiny.gguf cannot be read: Cannot allocate memory"):
         loaded(tmp_path, gguf(tmp_path))
 

@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Protocol
 
+from antiphon.spec.types import ModelStatus
 from antiphon.turn import Delta, TokenUsage, Turn
 
 
@@ -28,8 +29,16 @@ class Generation(Protocol):
         """The tokens so far. `input_tokens` is known from the start."""
         ...
 
+    def start(self) -> None:
+        """Queue it for the engine. Raises `TooManyRequests` if there is no room."""
+        ...
+
+    def cancel(self) -> None:
+        """Stop the model within one of its steps. Nothing happens if it has ended."""
+        ...
+
     def deltas(self) -> AsyncGenerator[Delta, None]:
-        """Say the answer, ending with `Finish`.
+        """Say the answer, ending with `Finish`. Once; it starts if it was not started.
 
         Closing the generator, or cancelling the task that reads it, stops the model within one of
         its steps. Raises whatever went wrong; what was said until then stands.
@@ -58,6 +67,10 @@ class Model(Protocol):
     @property
     def defaults(self) -> ModelDefaults:
         """The sampling it was made for."""
+        ...
+
+    def status(self) -> ModelStatus:
+        """Whether and how it runs, for `GET /v1/status`."""
         ...
 
     async def prepare(self, turn: Turn) -> Generation:

@@ -2,12 +2,17 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from antiphon.errors import StartError
 from antiphon.models import embedded
 from antiphon.models.base import Model, ModelDefaults
+from antiphon.models.on_demand import OnDemandModel
 from antiphon.models.scripted import ScriptedModel
 from antiphon.settings import ModelSettings, Settings
+
+if TYPE_CHECKING:  # Not needed by those who serve no model of their own.
+    from antiphon.engine.checkpoints.checkpoint import Checkpoint
 
 #: Told what is being done, and how far: a sentence, steps done, steps in all (0: unknown).
 Progress = Callable[[str, int, int], None]
@@ -72,37 +77,93 @@ def _local(
     defaults: ModelDefaults,
     progress: Progress,
 ) -> Model:
-    # torch and transformers take seconds to import, and other models need neither.
-    progress("Starting torch", 0, 0)
-    import torch
+    # Not needed by those who serve no model of their own.
+    from antiphon.engine.loader import read
 
-    from antiphon.engine.engine import Engine
-    from antiphon.engine.loader import load
-    from antiphon.engine.model_runner import ModelRunner
-    from antiphon.formats.template import PLAIN_TEMPLATE, ChatTemplate
-    from antiphon.models.local import LocalModel
-
-    torch.set_num_threads(settings.threads)
     assert wanted.path is not None
-    loaded = load(wanted.path, progress)
+    checkpoint = read(wanted.path, progress)
+    context_window = wanted.context_window or checkpoint.context_window
+    sampling = ModelDefaults(
+        _first(wanted.temperature, checkpoint.temperature, defaults.temperature),
+        _first(wanted.top_p, checkpoint.top_p, defaults.top_p),
+    )
+
+    def load(checkpoint: "Checkpoint", progress: Progress) -> Model:
+        return _loaded(name, wanted, settings, sampling, checkpoint, progress)
+
+    if wanted.load == "start" and wanted.unload_after_seconds is None:
+        return load(checkpoint, progress)
+    path = str(checkpoint.path)
+    model = OnDemandModel(
+        name,
+        lambda: load(read(path, _ignore), _ignore),
+        defaults=sampling,
+        context_window=context_window,
+        unload_after_seconds=wanted.unload_after_seconds,
+    )
+    if wanted.load == "start":
+        model.preload(load(checkpoint, progress))
+    return model
+
+
+def _loaded(
+    name: str,
+    wanted: ModelSettings,
+    settings: Settings,
+    defaults: ModelDefaults,
+    checkpoint: "Checkpoint",
+    progress: Progress,
+) -> Model:
+    from antiphon.engine.engine import Engine, EngineOptions
+    from antiphon.engine.loader import LoadOptions, load
+    from antiphon.formats.template import PLAIN_TEMPLATE, ChatTemplate
+    from antiphon.models.local import LocalModel, LocalOptions
+
+    options = LoadOptions(
+        cache_dir=settings.cache_dir,
+        threads=settings.threads,
+        engine=wanted.engine,
+        quantize=wanted.quantize,
+        cache_bytes=None if settings.cache_mib is None else settings.cache_mib * 2**20,
+    )
+    loaded = load(checkpoint, options, progress)
     template = ChatTemplate(
-        loaded.template or PLAIN_TEMPLATE,
-        variables=loaded.variables,
+        checkpoint.template or PLAIN_TEMPLATE,
+        variables=checkpoint.variables,
         controls=loaded.tokenizer.controls.values(),
         added=loaded.tokenizer.added,
     )
-    return LocalModel(
-        name,
-        Engine(ModelRunner(loaded.module), max_running=settings.max_running),
-        loaded.tokenizer,
-        template,
-        context_window=wanted.context_window or loaded.context_window,
-        stop_tokens=loaded.stop_tokens,
-        defaults=ModelDefaults(
-            _first(wanted.temperature, loaded.temperature, defaults.temperature),
-            _first(wanted.top_p, loaded.top_p, defaults.top_p),
+    engine = Engine(
+        loaded.runner,
+        loaded.cache,
+        loaded.sampler,
+        EngineOptions(
+            max_running=settings.max_running,
+            max_waiting=settings.max_waiting,
+            speculate=settings.speculate,
+            step_timeout_seconds=settings.step_timeout_seconds,
         ),
     )
+    return LocalModel(
+        name,
+        engine,
+        loaded.tokenizer,
+        template,
+        context_window=wanted.context_window or checkpoint.context_window,
+        stop_tokens=checkpoint.stop_tokens,
+        defaults=defaults,
+        options=LocalOptions(
+            top_k=wanted.top_k,
+            min_p=wanted.min_p,
+            timeout_seconds=settings.generation_timeout_seconds,
+            keep_seconds=settings.cache_idle_seconds,
+            isolate_cache_keys=settings.isolate_cache_keys,
+        ),
+    )
+
+
+def _ignore(*_: object) -> None:
+    """Progress that nobody looks at."""
 
 
 def _first(*values: float | None) -> float:

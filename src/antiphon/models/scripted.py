@@ -11,6 +11,7 @@ from antiphon import ids
 from antiphon.errors import ContextLengthExceeded
 from antiphon.models.base import ModelDefaults
 from antiphon.settings import SceneSettings, StepSettings
+from antiphon.spec.types import ModelStatus
 from antiphon.turn import (
     CallArguments,
     CallEnd,
@@ -46,6 +47,9 @@ class ScriptedModel:
         self.context_window = context_window
         self.defaults = defaults or ModelDefaults()
         self._scenes = [(re.compile(scene.match), scene.steps) for scene in scenes]
+
+    def status(self) -> ModelStatus:
+        return {"id": self.name, "state": "loaded", "engine": None}
 
     async def prepare(self, turn: Turn) -> "ScriptedGeneration":
         texts = [turn.instructions or "", *(message.text for message in turn.messages)]
@@ -83,6 +87,12 @@ class ScriptedGeneration:
             output_tokens=self._output_tokens,
             reasoning_tokens=self._reasoning_tokens,
         )
+
+    def start(self) -> None:
+        pass
+
+    def cancel(self) -> None:
+        pass
 
     async def deltas(self) -> AsyncGenerator[Delta, None]:
         for number, action in enumerate(self._actions):

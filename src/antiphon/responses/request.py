@@ -8,7 +8,7 @@ from antiphon.errors import InvalidValue, MissingParameter
 from antiphon.models.base import Model
 from antiphon.models.router import Route
 from antiphon.principal import Principal
-from antiphon.spec.types import Response
+from antiphon.spec.types import EffectiveServiceTier, Response
 from antiphon.turn import Message, Role, Sampling, Turn
 
 _ROLES: dict[str, Role] = {
@@ -17,6 +17,16 @@ _ROLES: dict[str, Role] = {
     "system": "system",
     "developer": "system",
 }
+#: The tiers that differ from the default. What hosted services call fast is urgent here.
+_TIERS: Mapping[str, EffectiveServiceTier] = {
+    "flex": "flex",
+    "priority": "priority",
+    "fast": "priority",
+    "ultrafast": "priority",
+}
+_PRIORITIES: Mapping[EffectiveServiceTier, int] = {"flex": -1, "default": 0, "priority": 1}
+#: How long an idle prefix stays, in seconds; None for as long as the settings say.
+_KEEP_SECONDS: Mapping[str, float | None] = {"in_memory": None, "24h": 24 * 3600.0}
 _LOGPROBS = "message.output_text.logprobs"
 _LARGEST = 2**64 - 1  # What a response can be told of: its JSON has no larger integer.
 
@@ -60,6 +70,9 @@ class EffectiveRequest:
             max_output_tokens=_whole(body.get("max_output_tokens")),
             top_logprobs=self._top_logprobs() if _LOGPROBS in body.get("include", ()) else None,
             tenant=principal.id,
+            priority=_PRIORITIES[self._service_tier()],
+            cache_key=body.get("prompt_cache_key") or "",
+            keep_seconds=_KEEP_SECONDS[body.get("prompt_cache_retention", "in_memory")],
         )
 
     def response(self) -> Response:
@@ -94,11 +107,12 @@ class EffectiveRequest:
             "truncation": body.get("truncation", "disabled"),
             "store": False,
             "background": False,
-            "service_tier": "default",
+            "service_tier": self._service_tier(),
             "metadata": body.get("metadata", {}),
             "safety_identifier": body.get("safety_identifier"),
             "user": None if "safety_identifier" in body else body.get("user"),
             "prompt_cache_key": body.get("prompt_cache_key"),
+            "prompt_cache_retention": body.get("prompt_cache_retention", "in_memory"),
         }
 
     def _sampling(self) -> Sampling:
@@ -110,6 +124,9 @@ class EffectiveRequest:
             frequency_penalty=body.get("frequency_penalty", 0),
             seed=_whole(body.get("seed")),
         )
+
+    def _service_tier(self) -> EffectiveServiceTier:
+        return _TIERS.get(self._body.get("service_tier", "auto"), "default")
 
     def _top_logprobs(self) -> int:
         return _whole(self._body.get("top_logprobs")) or 0

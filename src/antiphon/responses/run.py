@@ -44,11 +44,14 @@ class Run:
         return self._generation.usage
 
     def start(self) -> asyncio.Task[None]:
-        """Announce the response and begin. The task never raises but when it is cancelled."""
+        """Announce the response and begin. The task never raises but when it is cancelled.
+
+        Raises `TooManyRequests`, and then nothing was begun.
+        """
+        self._generation.start()
         self._builder.start()
         self._task = asyncio.create_task(self._work())
-        # A task that is cancelled before its first step never comes to closing the log itself.
-        self._task.add_done_callback(lambda _: self.log.close())
+        self._task.add_done_callback(self._ended)
         return self._task
 
     @property
@@ -82,6 +85,11 @@ class Run:
         """Stop the model and end the response as failed, for readers that are still there."""
         self.stop_reason = reason
         self.cancel()
+
+    def _ended(self, _: asyncio.Task[None]) -> None:
+        # A task that is cancelled before its first step never comes to doing this itself.
+        self._generation.cancel()
+        self.log.close()
 
     async def _work(self) -> None:
         ticker = _Ticker(self._keep_alive_seconds, self.log, self._builder)

@@ -160,8 +160,8 @@ class ResponseService:
         return fitting or await model.prepare(turn)
 
     def _follow(self, run: Run, model: Model) -> None:
-        self._metrics.run_started(model.name)
         task = run.start()
+        self._metrics.run_started(model.name)
         self._runs[task] = run
 
         def ended(task: asyncio.Task[None]) -> None:

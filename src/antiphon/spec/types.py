@@ -780,7 +780,7 @@ class ToolChoiceHosted(TypedDict):
 ErrorType: TypeAlias = Literal['invalid_request_error', 'rate_limit_error', 'server_error']
 
 
-ErrorCode: TypeAlias = Literal['invalid_json', 'missing_required_parameter', 'invalid_type', 'invalid_value', 'integer_below_min_value', 'integer_above_max_value', 'decimal_below_min_value', 'decimal_above_max_value', 'string_below_min_length', 'string_above_max_length', 'array_below_min_length', 'object_above_max_properties', 'unknown_parameter', 'unsupported_parameter', 'unsupported_value', 'invalid_tool', 'invalid_prompt', 'context_length_exceeded', 'missing_api_key', 'invalid_api_key', 'unknown_url', 'model_not_found', 'method_not_allowed', 'upgrade_required', 'payload_too_large', 'unsupported_media_type', 'request_timeout', 'server_error', 'server_shutting_down', 'gateway_timeout']
+ErrorCode: TypeAlias = Literal['invalid_json', 'missing_required_parameter', 'invalid_type', 'invalid_value', 'integer_below_min_value', 'integer_above_max_value', 'decimal_below_min_value', 'decimal_above_max_value', 'string_below_min_length', 'string_above_max_length', 'array_below_min_length', 'object_above_max_properties', 'unknown_parameter', 'unsupported_parameter', 'unsupported_value', 'invalid_tool', 'invalid_prompt', 'context_length_exceeded', 'missing_api_key', 'invalid_api_key', 'unknown_url', 'model_not_found', 'method_not_allowed', 'upgrade_required', 'payload_too_large', 'unsupported_media_type', 'request_timeout', 'rate_limit_exceeded', 'server_error', 'server_shutting_down', 'gateway_timeout']
 
 
 class ErrorDetail(TypedDict):
@@ -833,6 +833,72 @@ class Health(TypedDict):
     """
 
     status: HealthState
+
+
+ModelState: TypeAlias = Literal['loaded', 'loading', 'unloaded']
+
+
+EnginePath: TypeAlias = Literal['native', 'paged', 'universal']
+
+
+class CacheStatus(TypedDict):
+    """
+    The cache of keys and values, which holds prefixes for later turns.
+    """
+
+    total_blocks: int
+    used_blocks: int
+    cached_blocks: int
+    block_size: int
+    hit_tokens: int
+    missed_tokens: int
+    evicted_blocks: int
+
+
+class SpeculationStatus(TypedDict):
+    """
+    Tokens guessed ahead, and how many of them were right.
+    """
+
+    proposed_tokens: int
+    accepted_tokens: int
+
+
+class EngineStatus(TypedDict):
+    """
+    The engine of one model.
+    """
+
+    path: EnginePath
+    reason: str
+    weights: str
+    healthy: bool
+    running: int
+    waiting: int
+    steps: int
+    preemptions: int
+    cache: CacheStatus
+    speculation: SpeculationStatus
+
+
+class ModelStatus(TypedDict):
+    """
+    A model, and whether and how it runs.
+    """
+
+    id: str
+    state: ModelState
+    engine: EngineStatus | None
+
+
+class ServerStatus(TypedDict):
+    """
+    What the server runs, and how.
+    """
+
+    object: Literal['server.status']
+    version: str
+    models: list[ModelStatus]
 
 
 class JsonObject(TypedDict):
@@ -2965,6 +3031,7 @@ class Response(TypedDict):
     safety_identifier: str | None
     user: str | None
     prompt_cache_key: str | None
+    prompt_cache_retention: NotRequired[PromptCacheRetention]
 
 
 class ResponseCreatedEvent(TypedDict):

@@ -4,17 +4,23 @@ from collections.abc import Callable
 
 from starlette.responses import Response
 
+from antiphon import __version__
 from antiphon.http.docs import docs_page
 from antiphon.http.json import json_response
 from antiphon.metrics import Metrics
+from antiphon.models.router import Router
 from antiphon.spec import Contract, packaged_text
+from antiphon.spec.types import ServerStatus
 
 
 class ServerHandlers:
     """`is_ready` says whether new responses are begun."""
 
-    def __init__(self, contract: Contract, metrics: Metrics, is_ready: Callable[[], bool]) -> None:
+    def __init__(
+        self, contract: Contract, router: Router, metrics: Metrics, is_ready: Callable[[], bool]
+    ) -> None:
         self._contract = contract
+        self._router = router
         self._metrics = metrics
         self._is_ready = is_ready
         self._docs: str | None = None
@@ -26,6 +32,14 @@ class ServerHandlers:
         if self._is_ready():
             return json_response({"status": "ok"})
         return json_response({"status": "shutting_down"}, status=503)
+
+    async def get_status(self) -> Response:
+        status: ServerStatus = {
+            "object": "server.status",
+            "version": __version__,
+            "models": [model.status() for model in self._router.models],
+        }
+        return json_response(status)
 
     async def get_metrics(self) -> Response:
         return Response(self._metrics.text(), media_type="text/plain; version=0.0.4")

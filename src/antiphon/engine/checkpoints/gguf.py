@@ -8,13 +8,14 @@ vocabulary of 50,000 tokens is read in a tenth of a second.
 import math
 import mmap
 import struct
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from antiphon.engine.checkpoints.checkpoint import Tensor
+from antiphon.engine.checkpoints.ggml import TENSOR_TYPES, TensorType
 
 Array = npt.NDArray[Any]
 
@@ -38,34 +39,6 @@ _SCALARS = {
 
 class GGUFError(Exception):
     """The file is no GGUF file, is cut off, or holds what cannot be read. Says which."""
-
-
-@dataclass(frozen=True, slots=True)
-class TensorType:
-    """How a tensor's values are stored: `block` values in `size` bytes, and how to read them.
-
-    `read` takes rows of bytes, one for each block, and returns rows of float32.
-    """
-
-    name: str
-    block: int
-    size: int
-    read: Callable[[Array], Array]
-
-
-@dataclass(frozen=True, slots=True)
-class Tensor:
-    """A tensor in the file. `shape` is row-major, outermost first, as torch has it."""
-
-    name: str
-    type: TensorType
-    shape: tuple[int, ...]
-    data: Array
-
-    def floats(self) -> npt.NDArray[np.float32]:
-        """All values as float32, in `shape`."""
-        blocks = self.data.reshape(-1, self.type.size)
-        return np.ascontiguousarray(self.type.read(blocks), np.float32).reshape(self.shape)
 
 
 class GGUFFile:
@@ -166,30 +139,3 @@ class _Reader:
         form = np.dtype(_SCALARS[kind])
         start, self.offset = self.offset, self.offset + length * form.itemsize
         return np.frombuffer(self._data, form, length, start)
-
-
-def _halves(blocks: Array, start: int) -> Array:
-    """The float16 at byte `start` of each block, as a float32 column."""
-    return blocks[:, start : start + 2].copy().view("<f2").astype(np.float32)
-
-
-def _nibbles(blocks: Array, start: int) -> Array:
-    """32 4-bit values of each block: the low halves of 16 bytes, then the high ones."""
-    packed = blocks[:, start : start + 16]
-    return np.concatenate([packed & 15, packed >> 4], axis=1).astype(np.float32)
-
-
-def _read_bf16(blocks: Array) -> Array:
-    return (blocks.copy().view("<u2").astype(np.uint32) << 16).view(np.float32)
-
-
-TENSOR_TYPES: Mapping[int, TensorType] = {
-    0: TensorType("F32", 1, 4, lambda b: b.copy().view("<f4")),
-    1: TensorType("F16", 1, 2, lambda b: b.copy().view("<f2").astype(np.float32)),
-    2: TensorType("Q4_0", 32, 18, lambda b: _halves(b, 0) * (_nibbles(b, 2) - 8)),
-    3: TensorType("Q4_1", 32, 20, lambda b: _halves(b, 0) * _nibbles(b, 4) + _halves(b, 2)),
-    8: TensorType(
-        "Q8_0", 32, 34, lambda b: _halves(b, 0) * b[:, 2:].view(np.int8).astype(np.float32)
-    ),
-    30: TensorType("BF16", 1, 2, _read_bf16),
-}

@@ -1,0 +1,1 @@
+"""Models as transformers' modules. Importing what is in here imports torch."""
