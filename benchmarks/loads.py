@@ -36,7 +36,8 @@ _WORDS = (
     "silver old new small large quick quiet bright train road bridge letter story forest market "
     "island mountain copper village captain farmer"
 ).split()
-_TEMPLATE_TOKENS = 31  # What the chat template puts around one message.
+_ASKED = "Tell me a very long story about a traveller who sees all of these."
+_FRAME_TOKENS = 47  # `_ASKED`, and what the chat template puts around a message.
 
 #: The smallest `max_output_tokens` of the Responses API.
 FEW_TOKENS = 16
@@ -48,10 +49,13 @@ def words(source: random.Random, number: int) -> str:
 
 
 def prompt(source: random.Random, tokens: int = 75) -> str:
-    """A request for a long answer, which with its template is about so many tokens."""
-    asked = "Write a long story about these:"
+    """A request for a long answer, which with its template is about so many tokens.
+
+    It is one that the model answers with a tale of its own. One that it answers by repeating the
+    words would flatter a server that guesses tokens ahead from the prompt.
+    """
     # The words come first: a beginning that all prompts share would be cached.
-    return f"{words(source, tokens - _TEMPLATE_TOKENS - 8)}. {asked}"
+    return f"{words(source, tokens - _FRAME_TOKENS)}. {_ASKED}"
 
 
 async def short(client: Asker, source: random.Random) -> Figures:
@@ -176,7 +180,7 @@ LOADS: Mapping[str, Load] = {
     "long": long,
     "decode1": decode(1, 128, 2),
     "decode4": decode(4, 64, 1),
-    "decode16": decode(16, 48, 1),
+    "decode16": decode(16, 96, 1),
     "sixteen": sixteen(),
     "sixtyfour": sixty_four,
     "stall": stall,

@@ -106,7 +106,7 @@ def _announce(settings: Settings, model: Model, keys: KeyRing, port: int) -> Non
         "",
         "Try it:",
         f"  curl {base}/v1/responses -H 'Content-Type: application/json'{authorization} "
-        """-d '{"input": "What is the capital of France?"}'""",
+        """-d '{"input": "Why is the sky blue?"}'""",
         "",
     ]
     click.echo("\n".join(lines))

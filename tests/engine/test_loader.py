@@ -1,6 +1,7 @@
-"""Models loaded from folders and GGUF files."""
+"""From what lies on disk to a model that runs: which way is taken, and why."""
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,35 +9,76 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tiny_families
 import torch
-from gguf_files import GGUFWriter, StoredTensor, Typed, llama_writer
-from tiny_models import CHATML, byte_level_tokenizer, llama_config, new_llama, save, tiny_llama
+from gguf_files import GGUFWriter
+from llama_shapes import new_module, save, writer
+from stepping import Blocks, new_sequence, segment
+from structlog.testing import capture_logs
+from tiny_models import byte_level_tokenizer
+from transformers import PreTrainedModel
 
-from antiphon.engine.loader import LoadedModel, LoadError, load
+from antiphon.engine import memory
+from antiphon.engine.block_manager import BlockManager
+from antiphon.engine.checkpoints.checkpoint import LoadError
+from antiphon.engine.kernels import library
+from antiphon.engine.kernels.library import KernelsUnavailable
+from antiphon.engine.loader import LoadedModel, LoadOptions, load, read
+from antiphon.engine.native.load import default_cache_bytes
+from antiphon.engine.snapshots import SnapshotCache
 
-TEXT = "hello world, é😀 user\n\n  end"
-PROMPT = [5, 280, 17, 3, 3, 250, 66, 67, 68, 12]
+TOKENS = np.random.default_rng(0).integers(0, 256, 30).tolist()
+MIB = 2**20
+#: Sentences: each begins with a capital and ends with one full stop.
+SENTENCES = re.compile(r"[A-Z]((?!\.\.|\. [^A-Z]).)*[^.]\.")
 
 
 def nothing(*_: object) -> None:
     """Progress that nobody looks at."""
 
 
-def logits(module: Any, prompt: list[int] = PROMPT) -> torch.Tensor:
-    with torch.no_grad():
-        scores: torch.Tensor = module(torch.tensor([prompt])).logits[0]
-    return scores
+def has_kernels() -> bool:
+    try:
+        library.load()
+    except KernelsUnavailable:
+        return False
+    return True
 
 
-def gguf(tmp_path: Path, module: Any = None, **options: Any) -> GGUFWriter:
-    options = {"template": CHATML, **options}
-    return llama_writer(
-        module or tiny_llama(), options.pop("tokenizer", byte_level_tokenizer()), **options
-    )
+needs_kernels = pytest.mark.skipif(not has_kernels(), reason="the kernels were not compiled")
 
 
-def loaded(tmp_path: Path, writer: GGUFWriter) -> LoadedModel:
-    return load(str(writer.write(tmp_path / "tiny.gguf")), nothing)
+@pytest.fixture(autouse=True)
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+
+
+@pytest.fixture
+def no_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise KernelsUnavailable("the kernels are switched off by a test")
+
+    monkeypatch.setattr(library, "load", fail)
+
+
+@pytest.fixture
+def tested(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if every self-test was passed, which has tests of its own."""
+    passed = "the kernels agree with transformers' layers (cosine 0.9999)"
+    monkeypatch.setattr("antiphon.engine.native.load._SelfTest.__enter__", lambda test: test)
+    monkeypatch.setattr("antiphon.engine.native.load._SelfTest.passed_by", lambda *_: passed)
+
+
+@contextmanager
+def loaded(source: Path, **options: Any) -> Iterator[LoadedModel]:
+    options = {"cache_bytes": MIB, "threads": torch.get_num_threads(), **options}
+    chosen = LoadOptions(cache_dir=source.parent / "cache", **options)
+    model = load(read(str(source), nothing), chosen, nothing)
+    assert SENTENCES.fullmatch(model.runner.reason), model.runner.reason
+    try:
+        yield model
+    finally:
+        model.runner.close()
 
 
 @contextmanager
@@ -48,204 +90,29 @@ def refusing(*words: str) -> Iterator[None]:
         assert word in str(caught.value)
 
 
-# --- folders ---
+def folder_of(tmp_path: Path, module: PreTrainedModel | None = None) -> Path:
+    folder = tmp_path / "model"
+    folder.mkdir(exist_ok=True)
+    return save(folder, module or new_module())
 
 
-def test_a_folder_is_loaded_with_all_that_came_with_it(tmp_path):
-    model = load(str(save(tmp_path)), nothing)
-    assert torch.equal(logits(model.module), logits(tiny_llama()))
-    assert not model.module.training
-    assert model.template == CHATML
-    assert model.variables["bos_token"] == "<|endoftext|>"
-    assert model.variables["eos_token"] == "<|im_end|>"
-    assert model.context_window == 512
-    assert model.tokenizer.encode([TEXT]) == byte_level_tokenizer().encode(TEXT).ids
-    assert set(model.tokenizer.controls.values()) == {"<|endoftext|>", "<|im_start|>", "<|im_end|>"}
+def file_of(tmp_path: Path, written: GGUFWriter | None = None) -> Path:
+    return (written or writer(new_module())).write(tmp_path / "tiny.gguf")
 
 
-def test_txt_02_every_end_that_tokenizer_config_and_generation_config_name_is_a_stop_token(
-    tmp_path,
-):
-    model = load(str(save(tmp_path, eos_token_id=[7, 8])), nothing)
-    hub = byte_level_tokenizer()
-    assert model.stop_tokens == {
-        hub.token_to_id("<|endoftext|>"),  # the config's
-        hub.token_to_id("<|im_end|>"),  # the tokenizer's
-        7,
-        8,
-    }
+def scores_of(model: LoadedModel) -> np.ndarray:
+    sequence = new_sequence(TOKENS, Blocks(4).take(30))
+    parts = [segment(sequence, 0, 21), segment(sequence, 21, 30)]
+    return np.concatenate([model.runner.forward([part]).copy() for part in parts])
 
 
-def test_use_02_the_sampling_that_a_generation_config_asks_for_is_kept_apart(tmp_path):
-    model = load(str(save(tmp_path, do_sample=True, temperature=0.7, top_p=0.8, top_k=20)), nothing)
-    assert (model.temperature, model.top_p) == (0.7, 0.8)
+def own_scores(module: PreTrainedModel) -> np.ndarray:
+    with torch.inference_mode():
+        scores: np.ndarray = module(torch.tensor([TOKENS])).logits[0].numpy()
+    return scores
 
 
-@pytest.mark.parametrize("generation", [{}, {"do_sample": False, "temperature": 0.7}])
-def test_a_model_that_does_not_ask_for_sampling_has_none_of_its_own(tmp_path, generation):
-    model = load(str(save(tmp_path, **generation)), nothing)
-    assert (model.temperature, model.top_p) == (None, None)
-
-
-def test_a_folder_without_template_or_generation_config_is_loaded(tmp_path):
-    folder = save(tmp_path, template=None)
-    (folder / "generation_config.json").unlink()
-    model = load(str(folder), nothing)
-    assert model.template is None
-    assert (model.temperature, model.top_p) == (None, None)
-
-
-def test_a_folder_may_be_named_from_home(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    (tmp_path / "models").mkdir()
-    save(tmp_path / "models")
-    assert load("~/models", nothing).context_window == 512
-
-
-def test_progress_is_told_of_every_stage(tmp_path):
-    told: list[tuple[str, int, int]] = []
-    load(str(save(tmp_path)), lambda *stage: told.append(stage))
-    assert [text for text, _, _ in told] == ["Reading the tokenizer", "Reading the weights"]
-
-
-# --- GGUF ---
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"tie_word_embeddings": True},
-        {"num_key_value_heads": 1},
-        {"num_attention_heads": 2, "num_key_value_heads": 2},
-        {"head_dim": 16},
-        {"rms_norm_eps": 1e-3},
-        {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}},
-    ],
-    ids=str,
-)
-def test_a_gguf_file_scores_as_the_module_it_was_made_of(tmp_path, changes):
-    module = new_llama(llama_config(**changes))
-    metadata = {"llama.attention.key_length": 16} if "head_dim" in changes else {}
-    model = loaded(tmp_path, gguf(tmp_path, module, metadata=metadata))
-    torch.testing.assert_close(logits(model.module), logits(module), atol=1e-5, rtol=1e-5)
-    assert not model.module.training
-
-
-def test_a_gguf_file_is_loaded_with_all_that_came_with_it(tmp_path):
-    hub = byte_level_tokenizer()
-    writer = gguf(tmp_path, metadata={"tokenizer.ggml.eot_token_id": hub.token_to_id("<|im_end|>")})
-    model = loaded(tmp_path, writer)
-    assert model.template == CHATML
-    assert model.variables == {"bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>"}
-    assert model.context_window == 512
-    assert model.stop_tokens == {hub.token_to_id("<|endoftext|>"), hub.token_to_id("<|im_end|>")}
-    assert (model.temperature, model.top_p) == (None, None)
-
-
-def test_a_gguf_file_without_template_and_optional_values_is_loaded(tmp_path):
-    writer = gguf(tmp_path, new_llama(llama_config(num_key_value_heads=4)), template=None)
-    for key in ("bos_token_id", "eos_token_id", "pre"):
-        del writer.metadata[f"tokenizer.ggml.{key}"]
-    del writer.metadata["llama.attention.head_count_kv"]
-    del writer.metadata["llama.rope.freq_base"]
-    model = loaded(tmp_path, writer)
-    assert model.template is None
-    assert model.variables == {}
-    assert model.stop_tokens == frozenset()
-
-
-@pytest.mark.parametrize("pre", ["gpt-2", "smollm", "llama-bpe"])
-def test_a_gguf_file_s_tokenizer_makes_the_tokens_it_was_made_of(tmp_path, pre):
-    hub = byte_level_tokenizer()
-    model = loaded(tmp_path, gguf(tmp_path, metadata={"tokenizer.ggml.pre": pre}))
-    for text in (TEXT, "user<|im_end|>\n<|im_start|>assistant\n", "é日本\u00a0 \t", "'s it's"):
-        assert model.tokenizer.encode([text]) == hub.encode(text).ids
-        for control in model.tokenizer.controls.values():
-            text = text.replace(control, "")
-        tokens = model.tokenizer.encode([text])
-        assert b"".join(map(model.tokenizer.bytes_of, tokens)) == text.encode()
-    assert set(model.tokenizer.controls.values()) == {"<|endoftext|>", "<|im_start|>", "<|im_end|>"}
-
-
-@pytest.mark.parametrize(
-    ("pre", "words"),
-    [
-        ("gpt-2", ["a", " 123", "45", "!?", "\n"]),
-        ("smollm", ["a", " ", "1", "2", "3", "4", "5", "!?", "\n"]),
-        ("llama-bpe", ["a", " ", "123", "45", "!?\n"]),
-    ],
-)
-def test_digits_and_line_breaks_are_cut_as_the_named_rule_has_it(tmp_path, pre, words):
-    # Every cut that a rule may make is a word of the vocabulary, so tokens show the cuts.
-    written = ["Ġ123", "45", "123", "12345", "Ġ12345", "!?", "!?Ċ"]
-    hub = byte_level_tokenizer()
-    state = json.loads(hub.to_str())
-    base = len(state["model"]["vocab"])
-    merges = ["1 2", "12 3", "Ġ 123", "4 5", "123 45", "Ġ123 45", "! ?", "!? Ċ"]
-    new = ["".join(merge.split(" ")) for merge in merges]
-    assert set(written) <= set(new)
-    tokens = sorted(state["model"]["vocab"], key=state["model"]["vocab"].get) + new
-    controls = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
-    module = new_llama(llama_config(vocab_size=base + len(new) + len(controls)))
-    writer = gguf(tmp_path, module)
-    writer.metadata |= {
-        "tokenizer.ggml.pre": pre,
-        "tokenizer.ggml.tokens": tokens + controls,
-        "tokenizer.ggml.token_type": Typed("array:int32", [1] * len(tokens) + [3] * len(controls)),
-        "tokenizer.ggml.merges": [*writer.metadata["tokenizer.ggml.merges"], *merges],
-    }
-    tokenizer = loaded(tmp_path, writer).tokenizer
-    shown = [tokenizer.bytes_of(token) for token in tokenizer.encode(["a 12345!?\n"])]
-    # GPT-2's rule takes all digits at once, with the space before them.
-    expected = ["a", " 12345", "!?", "\n"] if pre == "gpt-2" else words
-    assert shown == [word.encode() for word in expected]
-
-
-def test_llama_3_s_vocabulary_is_asked_for_whole_words_before_merges(tmp_path):
-    hub = byte_level_tokenizer("Ġzebra")
-    module = new_llama(llama_config(vocab_size=hub.get_vocab_size()))
-    for pre, number in [("llama-bpe", 1), ("smollm", 6)]:
-        writer = gguf(tmp_path, module, tokenizer=hub, metadata={"tokenizer.ggml.pre": pre})
-        assert len(loaded(tmp_path, writer).tokenizer.encode([" zebra"])) == number
-
-
-def test_a_user_defined_token_is_one_token_and_no_control(tmp_path):
-    hub = byte_level_tokenizer()
-    hub.add_tokens(["<tool_call>"])
-    module = new_llama(llama_config(vocab_size=hub.get_vocab_size()))
-    tokenizer = loaded(tmp_path, gguf(tmp_path, module, tokenizer=hub)).tokenizer
-    number = hub.token_to_id("<tool_call>")
-    assert tokenizer.encode(["<tool_call>"]) == [number]
-    assert number not in tokenizer.controls
-    assert tokenizer.bytes_of(number) == b"<tool_call>"
-
-
-def test_quantised_weights_are_loaded_as_the_values_they_stand_for(tmp_path):
-    writer = gguf(tmp_path)
-    place = next(n for n, t in enumerate(writer.tensors) if t.name == "blk.0.ffn_up.weight")
-    tensor = writer.tensors[place]
-    values = np.frombuffer(tensor.data, "<f4").reshape(-1, 32)
-    scales = (np.abs(values).max(1) / 127).astype("<f2")
-    rounded = np.round(values / scales[:, None].astype("f4")).clip(-127, 127).astype("i1")
-    data = b"".join(
-        scale.tobytes() + row.tobytes() for scale, row in zip(scales, rounded, strict=True)
-    )
-    writer.tensors[place] = StoredTensor(tensor.name, "Q8_0", tensor.shape, data)
-    weight = loaded(tmp_path, writer).module.model.layers[0].mlp.up_proj.weight
-    expected = (scales[:, None].astype("f4") * rounded).reshape(tensor.shape)
-    np.testing.assert_allclose(weight.detach().numpy(), expected, rtol=1e-6)
-
-
-def test_progress_counts_the_tensors(tmp_path):
-    told: list[tuple[str, int, int]] = []
-    writer = gguf(tmp_path)
-    load(str(writer.write(tmp_path / "tiny.gguf")), lambda *stage: told.append(stage))
-    number = len(writer.tensors)
-    assert told[0] == ("Reading the tokenizer", 0, 0)
-    assert told[1:] == [("Reading the weights", n, number) for n in range(1, number + 1)]
-
-
-# --- refusals ---
+# --- finding it ---
 
 
 @pytest.mark.parametrize(
@@ -253,42 +120,32 @@ def test_progress_counts_the_tensors(tmp_path):
 )
 def test_a_path_that_does_not_exist_is_named(source):
     with refusing(f"{source} does not exist"):
-        load(source, nothing)
+        read(source, nothing)
 
 
-def test_an_empty_folder_is_said_to_hold_no_model(tmp_path):
-    with refusing(f"{tmp_path} holds no model", "config.json"):
-        load(str(tmp_path), nothing)
+def test_a_file_of_a_folder_s_name_is_still_a_path():
+    with refusing("models/tiny.gguf does not exist"):
+        read("models/tiny.gguf", nothing)
 
 
-@pytest.mark.parametrize(
-    "config", ["{", "{}", '{"model_type": "nothing-like-it"}', '{"model_type": "llama"}']
-)
-def test_a_folder_that_cannot_be_loaded_is_named(tmp_path, config):
-    (tmp_path / "config.json").write_text(config)
-    with refusing(f"{tmp_path} cannot be loaded: "):
-        load(str(tmp_path), nothing)
+def test_what_lies_here_goes_before_a_hub_s_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "someone").mkdir()
+    folder_of(tmp_path / "someone")
+    assert read("someone/model", nothing).path == Path("someone/model")
 
 
-def test_a_folder_without_weights_is_named(tmp_path):
-    save(tmp_path)
-    (tmp_path / "model.safetensors").unlink()
-    with refusing(f"{tmp_path} cannot be loaded: ", "safetensors"):
-        load(str(tmp_path), nothing)
-
-
-def test_a_folder_with_weights_cut_off_is_named(tmp_path):
-    weights = save(tmp_path) / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:1000])
-    with refusing(f"{tmp_path} cannot be loaded: "):
-        load(str(tmp_path), nothing)
+def test_a_folder_may_be_named_from_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    folder_of(tmp_path)
+    assert read("~/model", nothing).context_window == 512
 
 
 def test_a_file_that_is_no_gguf_file_is_named(tmp_path):
     file = tmp_path / "model.bin"
     file.write_text("hello")
     with refusing(f"{file} is no GGUF file"):
-        load(str(file), nothing)
+        read(str(file), nothing)
 
 
 def test_a_file_that_cannot_be_read_is_named_with_the_reason(tmp_path, monkeypatch):
@@ -297,79 +154,277 @@ def test_a_file_that_cannot_be_read_is_named_with_the_reason(tmp_path, monkeypat
 
     monkeypatch.setattr("antiphon.engine.checkpoints.gguf.mmap.mmap", fail)
     with refusing("tiny.gguf cannot be read: Cannot allocate memory"):
-        loaded(tmp_path, gguf(tmp_path))
+        read(str(file_of(tmp_path)), nothing)
 
 
-def test_another_architecture_is_named_with_the_way_out(tmp_path):
-    writer = gguf(tmp_path, metadata={"general.architecture": "qwen2"})
-    with refusing("architecture 'qwen2'", "'llama'", "folder of safetensors"):
-        loaded(tmp_path, writer)
+# --- the way it is run ---
+
+
+@needs_kernels
+@pytest.mark.parametrize("kind", ["folder", "file"])
+def test_a_model_of_the_llama_shape_is_run_natively(tested, tmp_path, kind):
+    module = new_module()
+    source = folder_of(tmp_path, module) if kind == "folder" else file_of(tmp_path, writer(module))
+    with capture_logs() as logs, loaded(source) as model:
+        assert model.runner.path == "native"
+        assert model.runner.reason == (
+            "It is of the Llama shape, and the kernels agree with transformers' layers "
+            "(cosine 0.9999)."
+        )
+        assert isinstance(model.cache, BlockManager)
+        assert model.runner.num_blocks == model.cache.stats()["total_blocks"]
+        # Two layers of keys and values of two heads of 16 values, in half precision.
+        assert model.runner.num_blocks == MIB // (2 * 2 * 2 * 16 * 2 * 16)
+        np.testing.assert_allclose(scores_of(model), own_scores(module), atol=0.02)
+    (log,) = [log for log in logs if log["event"] == "model loaded"]
+    assert (log["path"], log["reason"]) == ("native", model.runner.reason)
+
+
+@pytest.mark.parametrize("kind", ["folder", "file"])
+def test_without_kernels_a_model_is_run_in_blocks_by_transformers(no_kernels, tmp_path, kind):
+    module = new_module()
+    source = folder_of(tmp_path, module) if kind == "folder" else file_of(tmp_path, writer(module))
+    with capture_logs() as logs, loaded(source) as model:
+        assert model.runner.path == "paged"
+        assert model.runner.reason == (
+            "The kernels are switched off by a test. "
+            "Its 2 attention layers use transformers' attention interface."
+        )
+        assert isinstance(model.cache, BlockManager)
+        np.testing.assert_allclose(scores_of(model), own_scores(module), atol=1e-4)
+    (log,) = [log for log in logs if log["event"] == "models run slower"]
+    assert log["reason"] == "the kernels are switched off by a test"
+
+
+def test_kernels_may_be_switched_off_by_the_environment(tmp_path, monkeypatch):
+    monkeypatch.setenv("ANTIPHON_NO_KERNELS", "1")
+    with loaded(folder_of(tmp_path)) as model:
+        assert model.runner.path == "paged"
+        assert "switched off by ANTIPHON_NO_KERNELS=1." in model.runner.reason
+
+
+@needs_kernels
+def test_a_model_of_another_shape_is_run_in_blocks_and_said_why(tmp_path):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    with loaded(tiny_families.save(folder, "gemma2")) as model:
+        assert model.runner.path == "paged"
+        assert model.runner.reason.startswith(
+            "Models of type 'gemma2' are not of the Llama shape. Its 2 attention layers"
+        )
+
+
+@needs_kernels
+def test_a_model_that_keeps_another_state_is_run_universally_and_said_why(tmp_path):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    with loaded(tiny_families.save(folder, "qwen3_next")) as model:
+        assert model.runner.path == "universal"
+        assert model.runner.reason.startswith(
+            "Models of type 'qwen3_next' are not of the Llama shape. It has layers of another kind"
+        )
+        assert isinstance(model.cache, SnapshotCache)
+        assert model.runner.num_blocks == 0
+
+
+@needs_kernels
+@pytest.mark.parametrize("engine", ["native", "paged", "universal"])
+def test_a_way_may_be_asked_for(tested, tmp_path, engine):
+    module = new_module()
+    with loaded(folder_of(tmp_path, module), engine=engine) as model:
+        assert model.runner.path == engine
+        if engine != "native":
+            assert model.runner.reason.startswith(f"The setting engine says {engine}.")
+        np.testing.assert_allclose(scores_of(model), own_scores(module), atol=0.02)
+
+
+def test_a_way_that_cannot_be_had_is_refused(no_kernels, tmp_path):
+    folder = folder_of(tmp_path)
+    with refusing(f"{folder} cannot be run natively: the kernels are switched off by a test"):
+        with loaded(folder, engine="native"):
+            pass
+    tiny_families.save(folder, "qwen3_next")
+    with refusing(f"{folder} cannot be run in blocks", "layers of another kind"):
+        with loaded(folder, engine="paged"):
+            pass
+
+
+def test_weights_that_only_torch_reads_are_read_by_it(tmp_path):
+    module = new_module()
+    folder = folder_of(tmp_path, module)
+    (folder / "model.safetensors").unlink()
+    torch.save(module.state_dict(), folder / "pytorch_model.bin")
+    with loaded(folder) as model:
+        assert model.runner.path == "paged"
+        if has_kernels():
+            assert model.runner.reason.startswith("Its weights are not in safetensors files.")
+        np.testing.assert_allclose(scores_of(model), own_scores(module), atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["Q8_0", "Q4_1"])
+def test_blocks_are_unpacked_where_torch_runs_them(no_kernels, tmp_path, kind):
+    module = new_module(tie_word_embeddings=True)
+    source = file_of(tmp_path, writer(module, kind=kind))
+    tensors = read(str(source), nothing).tensors
+    state = {name: torch.from_numpy(tensor.floats()) for name, tensor in tensors.items()}
+    module.load_state_dict(state, strict=False)
+    with loaded(source) as model:
+        np.testing.assert_allclose(scores_of(model), own_scores(module), atol=1e-4)
+
+
+def test_factors_of_the_rotary_embedding_are_heeded_by_torch(no_kernels, tmp_path):
+    module, factors = new_module(), np.linspace(1, 8, 8)
+    written = writer(module)
+    written.add_floats("rope_freqs.weight", factors)
+    module.model.rotary_emb.inv_freq /= torch.tensor(factors, dtype=torch.float32)
+    with loaded(file_of(tmp_path, written)) as model:
+        np.testing.assert_allclose(scores_of(model), own_scores(module), atol=1e-4)
+
+
+def test_torch_uses_as_many_threads_as_it_is_told(no_kernels, tmp_path):
+    before = torch.get_num_threads()
+    try:
+        with loaded(folder_of(tmp_path), threads=1):
+            assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(before)
+
+
+# --- what comes with it ---
+
+
+def test_a_tokenizer_is_that_of_the_model(no_kernels, tmp_path):
+    text = "hello world, é😀 user\n\n  end"
+    with loaded(folder_of(tmp_path)) as model:
+        assert model.tokenizer.encode([text]) == byte_level_tokenizer().encode(text).ids
+        controls = {"<|endoftext|>", "<|im_start|>", "<|im_end|>"}
+        assert set(model.tokenizer.controls.values()) == controls
+
+
+def test_a_tokenizer_kept_in_another_form_is_read_by_transformers(no_kernels, tmp_path):
+    folder = folder_of(tmp_path)
+    # GPT-2's way to keep it.
+    (folder / "tokenizer.json").unlink()
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "GPT2Tokenizer"}')
+    byte_level_tokenizer().model.save(str(folder))
+    with loaded(folder) as model:
+        tokens = model.tokenizer.encode(["hello"])
+        assert b"".join(map(model.tokenizer.bytes_of, tokens)) == b"hello"
+
+
+def test_a_model_without_a_tokenizer_is_refused(no_kernels, tmp_path):
+    folder = folder_of(tmp_path)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (folder / name).unlink()
+    with refusing(f"{folder} has no tokenizer"):
+        with loaded(folder):
+            pass
+
+
+def test_progress_is_told_of_every_stage(no_kernels, tmp_path):
+    told: list[str] = []
+
+    def progress(text: str, done: int, size: int) -> None:
+        told.append(text)
+
+    checkpoint = read(str(folder_of(tmp_path)), progress)
+    options = LoadOptions(cache_dir=tmp_path, threads=torch.get_num_threads(), cache_bytes=MIB)
+    load(checkpoint, options, progress).runner.close()
+    assert told == [
+        "Reading the files",
+        "Starting torch",
+        "Reading the weights",
+        "Testing the model",
+    ]
+
+
+# --- room ---
+
+
+@pytest.mark.parametrize("way", ["native", "torch"])
+def test_a_model_that_does_not_fit_is_refused_before_it_is_loaded(
+    tested, tmp_path, monkeypatch, way
+):
+    if way == "torch":
+        monkeypatch.setenv("ANTIPHON_NO_KERNELS", "1")
+    elif not has_kernels():
+        pytest.skip("the kernels were not compiled")
+    monkeypatch.setattr(memory, "available_bytes", lambda: 100_000)
+    folder = folder_of(tmp_path)
+    with refusing(f"{folder} needs about 1 MiB of memory, and 0 MiB are free"):
+        with loaded(folder):
+            pass
 
 
 @pytest.mark.parametrize(
-    ("kind", "pre"), [("llama", "default"), ("gpt2", "qwen2"), ("bert", "gpt-2")]
-)
-def test_an_unknown_tokenizer_is_named_with_the_way_out(tmp_path, kind, pre):
-    writer = gguf(tmp_path, metadata={"tokenizer.ggml.model": kind, "tokenizer.ggml.pre": pre})
-    with refusing(f"tokenizer ('{kind}', '{pre}')", "not supported", "folder of safetensors"):
-        loaded(tmp_path, writer)
-
-
-@pytest.mark.parametrize(
-    "key",
+    ("context_bytes", "available", "expected"),
     [
-        "llama.block_count",
-        "llama.context_length",
-        "llama.embedding_length",
-        "llama.feed_forward_length",
-        "llama.attention.head_count",
-        "llama.attention.layer_norm_rms_epsilon",
-        "tokenizer.ggml.tokens",
-        "tokenizer.ggml.token_type",
-        "tokenizer.ggml.merges",
+        (MIB, None, 512 * MIB),
+        (400 * MIB, None, 800 * MIB),
+        (400 * MIB, 2000 * MIB, 500 * MIB),
+        (MIB, 10_000 * MIB, 512 * MIB),
     ],
 )
-def test_a_value_that_is_missing_is_named(tmp_path, key):
-    writer = gguf(tmp_path)
-    del writer.metadata[key]
-    with refusing("tiny.gguf lacks", key):
-        loaded(tmp_path, writer)
+def test_the_cache_takes_what_suits_where_nothing_is_said(context_bytes, available, expected):
+    assert default_cache_bytes(context_bytes, available) == expected
 
 
-@pytest.mark.parametrize("name", ["token_embd.weight", "blk.1.attn_k.weight", "output_norm.weight"])
-def test_a_weight_that_is_missing_is_named(tmp_path, name):
-    writer = gguf(tmp_path)
-    writer.tensors = [tensor for tensor in writer.tensors if tensor.name != name]
-    words = {"blk.1.attn_k.weight": "layers.1.self_attn.k_proj", "output_norm.weight": "model.norm"}
-    with refusing("tiny.gguf lacks", words.get(name, name)):
-        loaded(tmp_path, writer)
+@needs_kernels
+def test_a_cache_has_room_for_something_however_little_it_is_given(tested, tmp_path):
+    with loaded(folder_of(tmp_path), cache_bytes=1) as model:
+        assert model.runner.num_blocks == 1
 
 
-def test_a_tensor_that_a_llama_does_not_have_is_named(tmp_path):
-    writer = gguf(tmp_path)
-    writer.add_floats("blk.0.ffn_gate_exps.weight", np.zeros((2, 2)))
-    with refusing("blk.0.ffn_gate_exps.weight", "a Llama does not have"):
-        loaded(tmp_path, writer)
+# --- refusals ---
 
 
-def test_weights_of_another_shape_than_the_file_says_are_refused(tmp_path):
-    writer = gguf(tmp_path, metadata={"llama.feed_forward_length": 96})
-    with refusing("tiny.gguf", "shape"):
-        loaded(tmp_path, writer)
+@pytest.mark.parametrize(
+    ("config", "why"),
+    [
+        ('{"model_type": "nothing-like-it"}', "nothing-like-it"),
+        ("{}", "model_type"),
+        ('{"model_type": "llama"}', ""),
+    ],
+)
+def test_a_folder_that_cannot_be_loaded_is_named(tmp_path, config, why):
+    folder = folder_of(tmp_path)
+    (folder / "model.safetensors").unlink()
+    (folder / "config.json").write_text(config)
+    with refusing(f"{folder} cannot be loaded: ", why):
+        with loaded(folder):
+            pass
 
 
-@pytest.mark.parametrize("scaling", ["linear", "yarn"])
-def test_a_scaled_rotary_embedding_is_refused(tmp_path, scaling):
-    with refusing("scales its rotary embedding"):
-        loaded(tmp_path, gguf(tmp_path, metadata={"llama.rope.scaling.type": scaling}))
+def test_weights_that_are_missing_are_not_made_up(no_kernels, tmp_path):
+    module = new_module()
+    folder = folder_of(tmp_path, module)
+    (folder / "model.safetensors").unlink()
+    state = {n: w for n, w in module.state_dict().items() if "layers.1.mlp.up" not in n}
+    torch.save(state, folder / "pytorch_model.bin")
+    with refusing(f"{folder} lacks weights: model.layers.1.mlp.up_proj.weight"):
+        with loaded(folder):
+            pass
 
 
-def test_rotary_frequencies_are_refused(tmp_path):
-    writer = gguf(tmp_path)
-    writer.add_floats("rope_freqs.weight", np.ones(4))
-    with refusing("scales its rotary embedding"):
-        loaded(tmp_path, writer)
+def test_weights_that_a_file_lacks_are_named(tmp_path):
+    written = writer(new_module())
+    written.tensors = [tensor for tensor in written.tensors if tensor.name != "blk.1.attn_k.weight"]
+    with refusing("tiny.gguf lacks weights: model.layers.1.self_attn.k_proj.weight"):
+        with loaded(file_of(tmp_path, written)):
+            pass
 
 
-def test_a_rotary_embedding_said_to_be_unscaled_is_loaded(tmp_path):
-    loaded(tmp_path, gguf(tmp_path, metadata={"llama.rope.scaling.type": "none"}))
+def test_weights_of_another_shape_than_a_file_says_are_refused(no_kernels, tmp_path):
+    written = writer(new_module(), metadata={"llama.feed_forward_length": 128})
+    with refusing("tiny.gguf holds weights of other shapes than it says"):
+        with loaded(file_of(tmp_path, written)):
+            pass
+
+
+def test_weights_of_another_shape_than_a_folder_says_are_refused(no_kernels, tmp_path):
+    folder = folder_of(tmp_path)
+    config = json.loads((folder / "config.json").read_text()) | {"intermediate_size": 128}
+    (folder / "config.json").write_text(json.dumps(config))
+    with refusing(f"{folder} cannot be loaded"):
+        with loaded(folder):
+            pass

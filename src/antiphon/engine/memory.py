@@ -21,7 +21,8 @@ def check_room(what: str, needed: int, available: int | None) -> None:
     """Raise `LoadError` if `needed` bytes are not there."""
     if available is not None and needed > available:
         raise LoadError(
-            f"{what} needs about {shown(needed)} of memory, and {shown(available)} are free"
+            f"{what} needs about {shown(needed)} of memory, and {shown(available)} are free. "
+            "Take a smaller model, or set cache_mib lower."
         )
 
 

@@ -1,5 +1,6 @@
 """Fetches models by their names on a hub."""
 
+import os
 from pathlib import Path
 
 from antiphon.engine.checkpoints.checkpoint import LoadError, Progress
@@ -16,7 +17,7 @@ def fetch(name: str, progress: Progress) -> Path:
     progress("Fetching the model", 0, 0)
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (
-        HfHubHTTPError,
+        GatedRepoError,
         HFValidationError,
         LocalEntryNotFoundError,
         RepositoryNotFoundError,
@@ -24,18 +25,35 @@ def fetch(name: str, progress: Progress) -> Path:
     from huggingface_hub.utils.tqdm import disable_progress_bars
 
     disable_progress_bars()
+    # The library reads it only once, when it is imported.
+    endpoint = os.environ.get("HF_ENDPOINT")
+
+    def download(*weights: str) -> Path:
+        return Path(snapshot_download(name, endpoint=endpoint, allow_patterns=[*_FILES, *weights]))
+
     try:
-        folder = Path(snapshot_download(name, allow_patterns=[*_FILES, "*.safetensors"]))
+        folder = download("*.safetensors")
         if not any(folder.glob("*.safetensors")):
-            folder = Path(snapshot_download(name, allow_patterns=[*_FILES, "*.bin"]))
+            folder = download("*.bin")
+    except GatedRepoError:
+        raise LoadError(
+            f"{name} is only for those whom its owner lets have it. Ask for it on the hub, and set "
+            "HF_TOKEN to a token of yours."
+        ) from None
     except RepositoryNotFoundError:
         raise LoadError(
-            f"{name} is no folder and no file here, and the hub knows no model of that name"
+            f"{name} is no folder and no file here, and the hub knows no model of that name. "
+            "A private one is shown to those who set HF_TOKEN."
         ) from None
     except HFValidationError as error:
         raise LoadError(f"{name} does not exist, and cannot be a hub's name: {error}") from None
     except LocalEntryNotFoundError as error:
-        raise LoadError(f"{name} is not here, and the hub cannot be reached: {error}") from None
-    except (HfHubHTTPError, OSError) as error:
-        raise LoadError(f"{name} cannot be fetched: {error}") from None
+        reason = _first_line(error.__cause__ or error)
+        raise LoadError(f"{name} is not here, and the hub cannot be reached: {reason}") from None
+    except Exception as error:  # Its own, and those of the library that it speaks HTTP with.
+        raise LoadError(f"{name} cannot be fetched: {_first_line(error)}") from None
     return folder
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0]

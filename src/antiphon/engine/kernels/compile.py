@@ -31,7 +31,7 @@ _FLAGS = (
 )
 _AVX2 = ("-O3", "-mavx2", "-mfma", "-mf16c")
 _AVX512 = (*_AVX2, "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512vnni")
-#: The portable set takes three times as long to compile at -O3, and is no quicker.
+#: The portable set takes three times as long to compile at -O3, and is slower.
 _COMMON = {name: ("-O2",) for name in ("pool", "weights", "api", "isa_portable")}
 #: Sources and their own flags by processor. They are linked in this order. The linker keeps the
 #: first copy of what several have compiled of the standard library's templates, so that a set that

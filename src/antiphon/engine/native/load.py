@@ -22,7 +22,7 @@ _logger = structlog.get_logger("antiphon.engine")
 
 #: How alike the kernels and transformers' layers have to be. Eight bits of an activation cost
 #: less than this; a wrong rotation or a wrong order of rows costs nearly all of it.
-_ALIKE = {"none": 0.99, "int8": 0.985, "int4": 0.9}
+_ALIKE = {"none": 0.99, "int8": 0.985, "int4": 0.8}
 _MIB = 2**20
 
 

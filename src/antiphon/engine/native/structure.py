@@ -190,6 +190,8 @@ def _llama3(
 
 def _check_tensors(structure: Structure, kind: str, names: set[str]) -> None:
     """Raise `OtherShape` for a tensor that is missing or not of the shape."""
+    if not names:
+        raise OtherShape("its weights are not in safetensors files")
     parts = {f"{part}.weight" for part in (*_LINEAR, *_NORMS)}
     if kind == "qwen2":
         parts |= {f"self_attn.{part}_proj.bias" for part in "qkv"}

@@ -3,7 +3,6 @@
 from typing import Literal
 
 import torch
-from transformers import PreTrainedModel
 
 from antiphon.engine import memory
 from antiphon.engine.block_manager import BlockManager
@@ -52,21 +51,17 @@ def load_torch(
     if on_gpu:
         module = module.to(device="cuda", dtype=dtype)
     progress("Testing the model", 0, 0)
-    runner = _runner(module, engine, room)
+    try:
+        runner = choose_runner(module, cache_bytes=room, path=engine)
+    except NotPageable as error:
+        raise LoadError(f"{checkpoint.path} cannot be run in blocks: {error}") from error
+    except ValueError as error:
+        raise LoadError(f"{checkpoint.path} cannot be run: {error}") from error
     reasons = [reason] if engine == "universal" else [reason, runner.reason]
     runner.reason = " ".join(map(_sentence, reasons))
     if runner.num_blocks:
         return runner, BlockManager(runner.num_blocks, str(checkpoint.path))
     return runner, SnapshotCache(max_bytes=room)
-
-
-def _runner(module: PreTrainedModel, path: TorchPath, cache_bytes: int) -> ModelRunner:
-    try:
-        return choose_runner(module, cache_bytes=cache_bytes, path=path)
-    except NotPageable as error:
-        raise LoadError(f"the model cannot be run in blocks, because {error}") from error
-    except ValueError as error:
-        raise LoadError(str(error)) from error
 
 
 def _sentence(text: str) -> str:

@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from tokenizers import Tokenizer as HubTokenizer
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers.utils import logging as transformers_logging
 
 from antiphon.engine.checkpoints.checkpoint import Checkpoint, LoadError, Progress, Tensor
 
@@ -15,10 +15,16 @@ from antiphon.engine.checkpoints.checkpoint import Checkpoint, LoadError, Progre
 def pretrained(checkpoint: Checkpoint, dtype: torch.dtype, progress: Progress) -> PreTrainedModel:
     """The whole model as transformers loads it from a folder. Raises `LoadError`."""
     progress("Reading the weights", 0, 0)
+    transformers_logging.disable_progress_bar()
     try:
-        module = AutoModelForCausalLM.from_pretrained(str(checkpoint.path), dtype=dtype)
-    except (OSError, ValueError, ImportError, KeyError, SafetensorError) as error:
+        module, info = AutoModelForCausalLM.from_pretrained(
+            str(checkpoint.path), dtype=dtype, output_loading_info=True
+        )
+    except Exception as error:  # Each model has code of its own to read it.
         raise LoadError(f"{checkpoint.path} cannot be loaded: {error}") from error
+    if info["missing_keys"]:  # They would be made up.
+        some = ", ".join(sorted(info["missing_keys"])[:3])
+        raise LoadError(f"{checkpoint.path} lacks weights: {some}")
     return module.eval()
 
 
