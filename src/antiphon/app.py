@@ -25,6 +25,7 @@ from antiphon.http.validation import validator_map
 from antiphon.keys import KeyRing
 from antiphon.metrics import Metrics
 from antiphon.models.base import Model
+from antiphon.models.on_demand import OnDemandModel
 from antiphon.models.router import Router
 from antiphon.responses.gate import Gate
 from antiphon.responses.service import ResponseService
@@ -82,6 +83,9 @@ def _connexion_app(
 ) -> AsyncApp:
     @asynccontextmanager
     async def lifespan(_: object) -> AsyncIterator[None]:
+        for model in models:
+            if isinstance(model, OnDemandModel):
+                model.watch()
         yield
         for model in models:
             await model.close()

@@ -1,6 +1,7 @@
 """From settings to served models."""
 
 import asyncio
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,18 +13,30 @@ from gguf_files import llama_writer
 from serving import serve
 from tiny_models import CHATML, answer, ask, byte_level_tokenizer, run, save, tiny_llama
 
-from antiphon.engine.loader import LoadError
+from antiphon.engine.checkpoints.checkpoint import LoadError
+from antiphon.engine.engine import EngineOptions
+from antiphon.engine.kernels import library
+from antiphon.engine.kernels.library import KernelsUnavailable
 from antiphon.errors import StartError
 from antiphon.models import embedded
 from antiphon.models.base import Model, ModelDefaults
 from antiphon.models.build import build_models, model_name
-from antiphon.models.local import LocalModel
+from antiphon.models.local import LocalModel, LocalOptions
+from antiphon.models.on_demand import OnDemandModel
 from antiphon.models.router import Router
 from antiphon.models.scripted import ScriptedModel
 from antiphon.settings import Settings
 from antiphon.turn import TextDelta
 
 SCRIPTED = {"kind": "scripted", "scenes": [{"steps": [{"text": "Hi"}]}]}
+
+
+def has_kernels() -> bool:
+    try:
+        library.load()
+    except KernelsUnavailable:
+        return False
+    return True
 
 
 @pytest.fixture(scope="module")
@@ -40,11 +53,28 @@ def gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return writer.write(tmp_path_factory.mktemp("files") / "tiny.q8.gguf")
 
 
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if every self-test was passed, which has tests of its own, and as if there was no GPU."""
+    passed = "the kernels agree with transformers' layers"
+    monkeypatch.setattr("antiphon.engine.native.load._SelfTest.__enter__", lambda test: test)
+    monkeypatch.setattr("antiphon.engine.native.load._SelfTest.passed_by", lambda *_: passed)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+
+
+@pytest.fixture
+def no_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTIPHON_NO_KERNELS", "1")
+
+
+def new_settings(**values: Any) -> Settings:
+    return Settings(**{"threads": torch.get_num_threads(), "cache_mib": 1, **values})
+
+
 @contextmanager
 def built(**settings: Any) -> Iterator[list[Model]]:
     """Models of settings, closed afterwards."""
-    settings = {"threads": torch.get_num_threads(), **settings}
-    models = build_models(Settings(**settings), lambda *_: None)
+    models = build_models(new_settings(**settings), lambda *_: None)
     try:
         yield models
     finally:
@@ -174,7 +204,110 @@ def test_a_template_that_cannot_be_used_stops_the_start(tmp_path):
             pass
 
 
-def test_torch_uses_as_many_threads_as_the_settings_say(gguf):
+@pytest.mark.skipif(not has_kernels(), reason="the kernels were not compiled")
+def test_a_local_model_is_run_natively_where_it_can_be(folder):
+    with built(model=str(folder), threads=1) as (model,):
+        run(answer(model, ask("hello")))
+        engine = model.status()["engine"]
+    assert engine["path"] == "native"
+    assert engine["reason"].startswith("It is of the Llama shape, and the kernels agree")
+    assert engine["weights"].startswith("F32, computed by")
+    assert engine["weights"].endswith("on 1 thread")
+    # Of 1 MiB: two layers of keys and values of two heads of eight values, in half precision.
+    assert engine["cache"]["total_blocks"] == 2**20 // (2 * 2 * 2 * 8 * 2 * 16)
+    assert engine["healthy"] and engine["steps"] > 0
+
+
+def test_a_way_to_run_a_model_may_be_set(folder):
+    for way in ("paged", "universal"):
+        with built(models={"a": {"path": str(folder), "engine": way}}) as (model,):
+            assert model.status()["engine"]["path"] == way
+            assert model.status()["engine"]["reason"].startswith(f"The setting engine says {way}.")
+
+
+@pytest.mark.skipif(not has_kernels(), reason="the kernels were not compiled")
+def test_weights_may_be_quantised_by_the_settings(folder):
+    with built(models={"a": {"path": str(folder), "quantize": "int8"}}) as (model,):
+        assert model.status()["engine"]["weights"].startswith("int8")
+        run(answer(model, ask("hello")))
+
+
+def test_settings_of_the_engine_reach_it(folder):
+    described = {"path": str(folder), "top_k": 7, "min_p": 0.25}
+    settings = {
+        "max_running": 3,
+        "max_waiting": 5,
+        "speculate": False,
+        "step_timeout_seconds": 9.0,
+        "generation_timeout_seconds": 11.0,
+        "cache_idle_seconds": 13.0,
+        "isolate_cache_keys": True,
+    }
+    with built(models={"a": described}, **settings) as (model,):
+        assert isinstance(model, LocalModel)
+        assert model._options == LocalOptions(7, 0.25, 11.0, 13.0, True)
+        assert model._engine._options == EngineOptions(
+            3, 5, speculate=False, step_timeout_seconds=9
+        )
+
+
+# --- loaded later, and let go ---
+
+
+def test_a_model_may_be_loaded_when_it_is_first_asked(folder):
+    described = {"path": str(folder), "load": "first_use"}
+    with built(models={"a": described}) as (model,):
+        assert isinstance(model, OnDemandModel)
+        assert model.status() == {"id": "a", "state": "unloaded", "engine": None}
+        assert (model.context_window, model.defaults) == (512, ModelDefaults(0.7, 0.8))
+        said = run(answer(model, ask("hello", temperature=0)))
+        assert model.status()["state"] == "loaded"
+    with built(models={"a": {"path": str(folder)}}) as (other,):
+        assert run(answer(other, ask("hello", temperature=0))).text == said.text
+
+
+def test_a_model_that_is_not_there_stops_the_start_though_it_would_be_loaded_later(tmp_path):
+    with pytest.raises(LoadError, match="does not exist"):
+        with built(models={"a": {"path": str(tmp_path / "none.gguf"), "load": "first_use"}}):
+            pass
+
+
+def test_a_model_that_cannot_be_loaded_later_is_a_server_error_until_it_can(folder, tmp_path):
+    path = tmp_path / "tiny.gguf"
+    content = llama_writer(tiny_llama(), byte_level_tokenizer(), template=None).to_bytes()
+    path.write_bytes(content)
+    with built(models={"a": {"path": str(path), "load": "first_use"}}) as models:
+        path.write_bytes(content[:-500])
+        with serve(*models) as served:
+            body = {"input": "hello", "max_output_tokens": 16}
+            error = served.error(body, 500)
+            assert error["message"] == "The model 'a' cannot be loaded."
+            assert error["type"] == "server_error"
+            assert served.http.get("/v1/status").json()["models"][0]["state"] == "unloaded"
+            path.write_bytes(content)
+            assert served.create(body)["usage"]["output_tokens"] == 16
+            assert served.http.get("/v1/status").json()["models"][0]["state"] == "loaded"
+
+
+@pytest.mark.parametrize("load", ["start", "first_use"])
+def test_an_idle_model_is_let_go_and_comes_back(folder, load):
+    described = {"path": str(folder), "load": load, "unload_after_seconds": 0.05}
+
+    async def scenario(model: OnDemandModel) -> None:
+        assert model.status()["state"] == ("loaded" if load == "start" else "unloaded")
+        for _ in range(2):
+            await answer(model, ask("hello"))
+            assert model.status()["engine"] is not None
+            while model.status()["state"] == "loaded":
+                await asyncio.sleep(0.01)
+        assert not {"engine"} & {thread.name for thread in threading.enumerate()}
+
+    with built(models={"a": described}) as (model,):
+        assert isinstance(model, OnDemandModel)
+        run(scenario(model))
+
+
+def test_torch_uses_as_many_threads_as_the_settings_say(no_kernels, gguf):
     before = torch.get_num_threads()
     try:
         with built(model=str(gguf), threads=1):
@@ -183,23 +316,21 @@ def test_torch_uses_as_many_threads_as_the_settings_say(gguf):
         torch.set_num_threads(before)
 
 
-def test_progress_is_told_from_the_start(gguf):
+def test_progress_is_told_from_the_start(no_kernels, gguf):
     told: list[str] = []
-    settings = Settings(model=str(gguf), threads=torch.get_num_threads())
-    models = build_models(settings, lambda text, done, size: told.append(text))
+    models = build_models(new_settings(model=str(gguf)), lambda text, *_: told.append(text))
     asyncio.run(models[0].close())
     assert list(dict.fromkeys(told)) == [
+        "Reading the file",
         "Starting torch",
-        "Reading the tokenizer",
         "Reading the weights",
+        "Testing the model",
     ]
 
 
 def test_a_built_model_is_served(gguf):
     # The server closes what it serves.
-    models = build_models(
-        Settings(model=str(gguf), threads=torch.get_num_threads()), lambda *_: None
-    )
+    models = build_models(new_settings(model=str(gguf)), lambda *_: None)
     with serve(*models) as served:
         response = served.create({"input": "hello", "temperature": 0, "max_output_tokens": 16})
         assert response["model"] == "tiny.q8"
@@ -220,7 +351,7 @@ def test_without_any_model_the_embedded_one_is_fetched_and_answers_greedily(tmp_
         return path
 
     monkeypatch.setattr(embedded, "fetch", fetch)
-    settings = Settings(cache_dir=tmp_path / "cache", threads=torch.get_num_threads())
+    settings = new_settings(cache_dir=tmp_path / "cache")
     (model,) = build_models(settings, lambda *stage: told.append(stage))
     asyncio.run(model.close())
     assert model.name == "smollm2-135m-instruct"

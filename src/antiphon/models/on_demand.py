@@ -48,14 +48,19 @@ class OnDemandModel:
         self._unloading: asyncio.Task[None] | None = None
 
     def preload(self, model: Model) -> None:
-        """Begin with the model loaded. It is idle from now on."""
+        """Begin with the model loaded."""
         self._model = model
+
+    def watch(self) -> None:
+        """Count it as idle from now on, though nobody has asked yet. On the event loop."""
         self._used_at = time.monotonic()
+        if self._unload_after_seconds is not None and self._timer is None:
+            self._look_after(self._unload_after_seconds)
 
     def status(self) -> ModelStatus:
         if self._model is not None:
             return self._model.status()
-        state: ModelState = "unloaded" if self._loading is None else "loading"
+        state: ModelState = "loading" if self._is_loading else "unloaded"
         return {"id": self.name, "state": state, "engine": None}
 
     async def prepare(self, turn: Turn) -> Generation:
@@ -74,11 +79,20 @@ class OnDemandModel:
             await self._drop()
 
     async def _loaded(self) -> Model:
-        if self._loading is None:
+        if self._model is not None:
+            return self._model
+        if self._loading is None or self._loading.done():
             self._loading = asyncio.create_task(self._load_once())
-            self._loading.add_done_callback(self._settle)
+            # Nobody may be left to be told of an error.
+            self._loading.add_done_callback(
+                lambda loading: loading.cancelled() or loading.exception()
+            )
         # Whoever asked may go away: the model is loaded nevertheless, for the next.
         return await asyncio.shield(self._loading)
+
+    @property
+    def _is_loading(self) -> bool:
+        return self._loading is not None and not self._loading.done()
 
     async def _load_once(self) -> Model:
         async with self._lock:
@@ -88,16 +102,13 @@ class OnDemandModel:
                     self._model = await asyncio.to_thread(self._load)
                 except Exception as error:
                     about = {"reason": str(error)} if isinstance(error, StartError) else {}
-                    _logger.error("model cannot be loaded", exc_info=not about, **about)
+                    _logger.error(
+                        "model cannot be loaded", model=self.name, exc_info=not about, **about
+                    )
                     raise ServerError(f"The model '{self.name}' cannot be loaded.") from error
                 self.context_window = self._model.context_window
                 self.defaults = self._model.defaults
             return self._model
-
-    def _settle(self, loading: asyncio.Task[Model]) -> None:
-        self._loading = None
-        if not loading.cancelled():
-            loading.exception()  # Nobody may be left to be told.
 
     def enter(self) -> None:
         """Somebody begins to use it."""
@@ -106,11 +117,9 @@ class OnDemandModel:
     def leave(self) -> None:
         """Somebody who began is done."""
         self._users -= 1
-        self._used_at = time.monotonic()
-        if self._unload_after_seconds is not None and self._timer is None:
-            self._watch(self._unload_after_seconds)
+        self.watch()
 
-    def _watch(self, seconds: float) -> None:
+    def _look_after(self, seconds: float) -> None:
         self._timer = asyncio.get_running_loop().call_later(seconds, self._look)
 
     def _look(self) -> None:
@@ -118,7 +127,7 @@ class OnDemandModel:
         assert self._unload_after_seconds is not None
         left = self._unload_after_seconds - (time.monotonic() - self._used_at)
         if self._users or left > 0:
-            self._watch(max(left, 0.1) if not self._users else self._unload_after_seconds)
+            self._look_after(self._unload_after_seconds if self._users else left)
         else:
             self._unloading = asyncio.create_task(self._unload())
 

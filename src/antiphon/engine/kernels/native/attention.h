@@ -34,56 +34,74 @@ class Scratch {
   std::vector<float> floats_;
 };
 
+/* Into the second level: the first is too small for what is read while this comes. */
 AK_INLINE void prefetch_block(const uint16_t* block, int64_t halves) {
-  for (int64_t i = 0; i < halves; i += 32) __builtin_prefetch(block + i);
+  for (int64_t i = 0; i < halves; i += 32) __builtin_prefetch(block + i, 0, 2);
 }
 
-/* Tokens [begin, end) of a span, of which `begin` begins a tile. The records are started anew. */
-static void attend_span(const Shape& shape, const Rows& rows, const int32_t* blocks, int head, int begin, int end,
-                        float* converted) {
+/* A few rows of one head over a tile, as it lies in the cache. `last` is the first block that is not of the span. */
+static void attend_direct(const Shape& shape, const Rows& rows, const int32_t* blocks, int head, int start, int count,
+                          int last) {
   const ak_cache& cache = shape.cache;
   const int64_t key_block = (int64_t)cache.key_size * AK_BLOCK, value_block = (int64_t)cache.value_size * AK_BLOCK;
-  const auto keys_of = [&](int b) { return cache.keys + ((int64_t)blocks[b] * cache.kv_heads + head) * key_block; };
-  const auto values_of = [&](int b) {
-    return cache.values + ((int64_t)blocks[b] * cache.kv_heads + head) * value_block;
-  };
-  for (int r = 0; r < rows.n; r++) rows.best[r] = -INFINITY;
-  memset(rows.records, 0, sizeof(float) * rows.n * shape.record());
+  const int first = start / AK_BLOCK;
+  Tile<uint16_t> tile = {{}, {}, cache.value_size, start, count};
+  for (int b = 0; b < count; b++) {
+    const int64_t index = (int64_t)blocks[first + b] * cache.kv_heads + head;
+    tile.keys[b] = cache.keys + index * key_block;
+    tile.values[b] = cache.values + index * value_block;
+  }
+  for (int b = first + count; b < std::min(first + count + TILE_BLOCKS, last); b++) {
+    const int64_t index = (int64_t)blocks[b] * cache.kv_heads + head;
+    prefetch_block(cache.keys + index * key_block, key_block);
+    prefetch_block(cache.values + index * value_block, value_block);
+  }
+  attend_tile(shape, tile, rows);
+}
 
+/* Many rows of one head over a tile, which is converted first. */
+static void attend_converted(const Shape& shape, const Rows& rows, const int32_t* blocks, int head, int start,
+                             int count, float* converted) {
+  const ak_cache& cache = shape.cache;
+  const int64_t key_block = (int64_t)cache.key_size * AK_BLOCK, value_block = (int64_t)cache.value_size * AK_BLOCK;
+  const int first = start / AK_BLOCK;
+  Tile<float> tile = {{}, {}, shape.width, start, count};
+  float* to = converted;
+  for (int b = 0; b < count; b++, to += key_block) {
+    const uint16_t* from = cache.keys + ((int64_t)blocks[first + b] * cache.kv_heads + head) * key_block;
+    for (int64_t i = 0; i < key_block; i += 8) v8_store(to + i, v8_load_half(from + i));
+    tile.keys[b] = to;
+  }
+  for (int b = 0; b < count; b++) {
+    const uint16_t* from = cache.values + ((int64_t)blocks[first + b] * cache.kv_heads + head) * value_block;
+    tile.values[b] = to;
+    for (int t = 0; t < AK_BLOCK; t++, from += cache.value_size, to += shape.width) {
+      int d = 0;
+      for (; d + 8 <= cache.value_size; d += 8) v8_store(to + d, v8_load_half(from + d));
+      for (; d < shape.width; d++) to[d] = d < cache.value_size ? half_to_float(from[d]) : 0.0f;
+    }
+  }
+  attend_tile(shape, tile, rows);
+}
+
+/* Tokens [begin, end) of a span, of which `begin` begins a tile, for the heads from `head` on, whose rows are `rows`.
+ * The records are started anew. Heads take turns within a tile, as they lie side by side in memory. */
+static void attend_span(const Shape& shape, const Rows* rows, int heads, const int32_t* blocks, int head, int begin,
+                        int end, float* converted) {
+  for (int h = 0; h < heads; h++) {
+    for (int r = 0; r < rows[h].n; r++) rows[h].best[r] = -INFINITY;
+    memset(rows[h].records, 0, sizeof(float) * rows[h].n * shape.record());
+  }
+  const bool direct = rows->n <= DIRECT_ROWS && shape.width == shape.cache.value_size;
+  const int last = (end + AK_BLOCK - 1) / AK_BLOCK;
   for (int start = begin; start < end; start += TILE) {
-    if (start + TILE <= shape.lowest(rows.position)) continue;
-    const int first = start / AK_BLOCK;
-    const int count = std::min(TILE_BLOCKS, (end - start + AK_BLOCK - 1) / AK_BLOCK);
-    if (rows.n <= DIRECT_ROWS && shape.width == cache.value_size) {
-      Tile<uint16_t> tile = {{}, {}, cache.value_size, start, count};
-      for (int b = 0; b < count; b++) {
-        tile.keys[b] = keys_of(first + b);
-        tile.values[b] = values_of(first + b);
-        prefetch_block(tile.values[b], value_block);
-      }
-      const int last_block = (end + AK_BLOCK - 1) / AK_BLOCK;
-      for (int b = first + count; b < std::min(first + count + TILE_BLOCKS, last_block); b++)
-        prefetch_block(keys_of(b), key_block);
-      attend_tile(shape, tile, rows);
-      continue;
-    }
-    Tile<float> tile = {{}, {}, shape.width, start, count};
-    float* to = converted;
-    for (int b = 0; b < count; b++, to += key_block) {
-      const uint16_t* from = keys_of(first + b);
-      for (int64_t i = 0; i < key_block; i += 8) v8_store(to + i, v8_load_half(from + i));
-      tile.keys[b] = to;
-    }
-    for (int b = 0; b < count; b++) {
-      const uint16_t* from = values_of(first + b);
-      tile.values[b] = to;
-      for (int t = 0; t < AK_BLOCK; t++, from += cache.value_size, to += shape.width) {
-        int d = 0;
-        for (; d + 8 <= cache.value_size; d += 8) v8_store(to + d, v8_load_half(from + d));
-        for (; d < shape.width; d++) to[d] = d < cache.value_size ? half_to_float(from[d]) : 0.0f;
-      }
-    }
-    attend_tile(shape, tile, rows);
+    if (start + TILE <= shape.lowest(rows->position)) continue;
+    const int count = std::min(TILE_BLOCKS, last - start / AK_BLOCK);
+    for (int h = 0; h < heads; h++)
+      if (direct)
+        attend_direct(shape, rows[h], blocks, head + h, start, count, last);
+      else
+        attend_converted(shape, rows[h], blocks, head + h, start, count, converted);
   }
 }
 
@@ -124,12 +142,14 @@ static void finish(const Shape& shape, const Rows& rows, int head, float* out, i
   }
 }
 
-/* Some tokens of a segment and one head of keys and values. */
+/* Some tokens of a segment and one head of keys and values, or several. */
 struct AttentionTask {
-  int segment, head;
+  int segment;
+  int head, heads;       /* the first, and how many */
   int first, tokens;     /* within the segment */
   int span, spans;       /* the first, and how many */
   int64_t partial;       /* where in `partials` what each span comes to is put; -1 to finish at once */
+  int64_t head_stride;   /* there, from one head to the next */
 };
 
 static int first_span(const Shape& shape, const ak_segment& segment, int first) {
@@ -140,40 +160,101 @@ static int last_span(const ak_segment& segment, int first, int tokens) {
   return (segment.position + first + tokens - 1) / SPAN;
 }
 
+/* Heads of keys and values that one task may have. */
+constexpr int MAX_HEADS = 8;
+
 /* Cuts the work into tasks: spans of their own where there are few tokens, else some tokens with all their spans.
  * `merges` are what has been cut into spans. Returns the floats of partials. */
 static int64_t plan(const Shape& shape, const ak_segment* segments, int num_segments, int threads,
                     std::vector<AttentionTask>& tasks, std::vector<AttentionTask>& merges) {
   const int kv_heads = shape.cache.kv_heads, most = std::max(1, std::min(64, QUERY_ROWS / shape.group));
-  int64_t pieces = 0, partial = 0;
-  for (int s = 0; s < num_segments; s++) pieces += (int64_t)(segments[s].n + most - 1) / most * kv_heads;
+  int64_t pieces = 0, single_spans = 0, partial = 0;
+  for (int s = 0; s < num_segments; s++) {
+    pieces += (int64_t)(segments[s].n + most - 1) / most * kv_heads;
+    if (segments[s].n == 1) single_spans += segments[s].position / SPAN + 1;
+  }
+  /* Single tokens read more than they compute: where that leaves enough tasks, all heads of a block are read at once. */
+  const int together = single_spans >= 4 * threads ? std::min(kv_heads, MAX_HEADS) : 1;
   tasks.clear();
   merges.clear();
   for (int s = 0; s < num_segments; s++) {
     const ak_segment& segment = segments[s];
     const int parts = (segment.n + most - 1) / most;
+    const int step = segment.n == 1 ? together : 1;
     /* The longest first, so that the threads end together. */
     for (int p = parts - 1; p >= 0; p--) {
       const int first = (int)((int64_t)segment.n * p / parts);
       const int tokens = (int)((int64_t)segment.n * (p + 1) / parts) - first;
       const int span = first_span(shape, segment, first), spans = last_span(segment, first, tokens) - span + 1;
-      for (int head = 0; head < kv_heads; head++) {
-        AttentionTask task = {s, head, first, tokens, span, spans, -1};
-        const int64_t size = (int64_t)tokens * shape.group * (shape.record() + 1);
-        const bool apart = spans > 1 && (parts == 1 || pieces < 4 * threads) &&
-                           (tokens == 1 || partial + spans * size <= MAX_PARTIALS);
-        if (!apart) {
+      const int64_t size = (int64_t)tokens * shape.group * (shape.record() + 1);
+      const bool may_part = spans > 1 && (parts == 1 || pieces < 4 * threads);
+      for (int head = 0; head < kv_heads; head += step) {
+        const int heads = std::min(step, kv_heads - head);
+        AttentionTask task = {s, head, heads, first, tokens, span, spans, -1, spans * size};
+        if (!may_part || (tokens > 1 && partial + heads * spans * size > MAX_PARTIALS)) {
           tasks.push_back(task);
           continue;
         }
         task.partial = partial;
         merges.push_back(task);
-        for (int i = 0; i < spans; i++, partial += size)
-          tasks.push_back({s, head, first, tokens, span + i, 1, partial});
+        for (int i = 0; i < spans; i++)
+          tasks.push_back({s, head, heads, first, tokens, span + i, 1, partial + i * size, spans * size});
+        partial += heads * spans * size;
       }
     }
   }
   return partial;
+}
+
+/* One task, with memory of the thread's own. */
+static void run_task(const Shape& shape, const AttentionTask& task, const ak_segment& segment, const float* q,
+                     int64_t q_stride, float* partials, Scratch& own, float* out, int64_t out_stride) {
+  const ak_cache& cache = shape.cache;
+  const int n = task.tokens * shape.group, record = shape.record();
+  float* converted = own.at_least((size_t)TILE * (cache.key_size + shape.width) +
+                                  (size_t)task.heads * n * (Q_STRIDE + 2 * record + 2) + 64);
+  float* queries = converted + (int64_t)TILE * (cache.key_size + shape.width);
+  float* records = queries + (int64_t)task.heads * n * Q_STRIDE;
+  float* bests = records + (int64_t)2 * task.heads * n * record;
+
+  const v8f scale = v8_set(shape.attention.scale);
+  Rows rows[MAX_HEADS], later[MAX_HEADS];
+  for (int h = 0; h < task.heads; h++) {
+    float* to = queries + (int64_t)h * n * Q_STRIDE;
+    rows[h] = {n, shape.group, segment.position + task.first, to, bests + 2 * h * n, records + (int64_t)2 * h * n * record};
+    later[h] = rows[h];
+    later[h].best += n;
+    later[h].records += (int64_t)n * record;
+    if (task.partial >= 0) {
+      rows[h].records = partials + task.partial + h * task.head_stride;
+      rows[h].best = rows[h].records + (int64_t)n * record;
+    }
+    for (int r = 0; r < n; r++, to += Q_STRIDE) {
+      const float* from = q + (segment.row + task.first + r / shape.group) * q_stride +
+                          (int64_t)((task.head + h) * shape.group + r % shape.group) * cache.key_size;
+      int d = 0;
+      for (; d + 8 <= cache.key_size; d += 8) v8_store(to + d, v8_load(from + d) * scale);
+      for (; d < cache.key_size; d++) to[d] = from[d] * shape.attention.scale;
+    }
+  }
+
+  const int known = rows->position + task.tokens;
+  const auto attend_one = [&](const Rows* of, int span) {
+    attend_span(shape, of, task.heads, segment.blocks, task.head, span * SPAN, std::min((span + 1) * SPAN, known),
+                converted);
+  };
+  attend_one(rows, task.span);
+  if (task.partial >= 0) return;
+  for (int span = task.span + 1; span < task.span + task.spans; span++) {
+    attend_one(later, span);
+    for (int h = 0; h < task.heads; h++)
+      merge(n, record, later[h].best, later[h].records, rows[h].best, rows[h].records);
+  }
+  for (int h = 0; h < task.heads; h++) {
+    const int head = (task.head + h) * shape.group;
+    finish(shape, rows[h], head,
+           out + (segment.row + task.first) * out_stride + (int64_t)head * cache.value_size, out_stride);
+  }
 }
 
 static void attend(Team& team, const ak_cache& cache, const ak_attention& attention, const float* q, int64_t q_stride,
@@ -189,47 +270,8 @@ static void attend(Team& team, const ak_cache& cache, const ak_attention& attent
   if (needed > 0) team.share(1, 1, [&](int64_t, int64_t) { partials = shared.at_least(needed); });
 
   team.share((int64_t)tasks.size(), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; i++) {
-      const AttentionTask& task = tasks[i];
-      const ak_segment& segment = segments[task.segment];
-      const int n = task.tokens * shape.group, record = shape.record();
-      float* queries = own.at_least((size_t)n * (Q_STRIDE + 2 * record + 2) + 16 +
-                                    (size_t)TILE * (cache.key_size + shape.width) + 64);
-      float* converted = queries + (int64_t)n * Q_STRIDE;
-      float* records = converted + (int64_t)TILE * (cache.key_size + shape.width);
-      float* bests = records + (int64_t)2 * n * record;
-
-      const v8f scale = v8_set(attention.scale);
-      for (int r = 0; r < n; r++) {
-        const float* from = q + (segment.row + task.first + r / shape.group) * q_stride +
-                            (int64_t)(task.head * shape.group + r % shape.group) * cache.key_size;
-        float* to = queries + (int64_t)r * Q_STRIDE;
-        int d = 0;
-        for (; d + 8 <= cache.key_size; d += 8) v8_store(to + d, v8_load(from + d) * scale);
-        for (; d < cache.key_size; d++) to[d] = from[d] * attention.scale;
-      }
-
-      Rows rows = {n, shape.group, segment.position + task.first, queries, bests, records};
-      if (task.partial >= 0) {
-        rows.records = partials + task.partial;
-        rows.best = rows.records + (int64_t)n * record;
-      }
-      const int known = rows.position + task.tokens;
-      const int begin_token = task.span * SPAN;
-      attend_span(shape, rows, segment.blocks, task.head, begin_token, std::min(begin_token + SPAN, known), converted);
-      if (task.partial >= 0) continue;
-      Rows later = rows;
-      later.records += (int64_t)n * record;
-      later.best += n;
-      for (int span = task.span + 1; span < task.span + task.spans; span++) {
-        attend_span(shape, later, segment.blocks, task.head, span * SPAN, std::min((span + 1) * SPAN, known),
-                    converted);
-        merge(n, record, later.best, later.records, rows.best, rows.records);
-      }
-      const int head = task.head * shape.group;
-      finish(shape, rows, head, out + (segment.row + task.first) * out_stride + (int64_t)head * cache.value_size,
-             out_stride);
-    }
+    for (int64_t i = begin; i < end; i++)
+      run_task(shape, tasks[i], segments[tasks[i].segment], q, q_stride, partials, own, out, out_stride);
   });
   if (needed == 0) return;
 
@@ -237,15 +279,18 @@ static void attend(Team& team, const ak_cache& cache, const ak_attention& attent
     for (int64_t i = begin; i < end; i++) {
       const AttentionTask& task = merges[i];
       const ak_segment& segment = segments[task.segment];
-      const int n = task.tokens * shape.group, record = shape.record(), head = task.head * shape.group;
-      float* total = partials + task.partial;
-      Rows rows = {n, shape.group, 0, nullptr, total + (int64_t)n * record, total};
-      for (int span = 1; span < task.spans; span++) {
-        const float* later = total + (int64_t)span * n * (record + 1);
-        merge(n, record, later + (int64_t)n * record, later, rows.best, rows.records);
+      const int n = task.tokens * shape.group, record = shape.record();
+      for (int h = 0; h < task.heads; h++) {
+        const int head = (task.head + h) * shape.group;
+        float* total = partials + task.partial + h * task.head_stride;
+        Rows rows = {n, shape.group, 0, nullptr, total + (int64_t)n * record, total};
+        for (int span = 1; span < task.spans; span++) {
+          const float* later = total + (int64_t)span * n * (record + 1);
+          merge(n, record, later + (int64_t)n * record, later, rows.best, rows.records);
+        }
+        finish(shape, rows, head,
+               out + (segment.row + task.first) * out_stride + (int64_t)head * cache.value_size, out_stride);
       }
-      finish(shape, rows, head, out + (segment.row + task.first) * out_stride + (int64_t)head * cache.value_size,
-             out_stride);
     }
   });
 }
