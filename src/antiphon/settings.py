@@ -171,6 +171,10 @@ class Settings(_Table):
     cache_mib: int | None = Field(None, ge=1)
     """Memory for keys and values of a local model, in MiB. Without it: enough for two full
     contexts, at least 512 and at most a quarter of what is free."""
+    cache_disk_mib: int | None = Field(None, ge=1)
+    """Memory on disk for long prefixes, in MiB; without it none is used."""
+    cache_disk_dir: Path | None = None
+    """Where long prefixes are kept; without it in `prefixes` in `cache_dir`."""
     cache_idle_seconds: float | None = Field(None, gt=0)
     """How long an idle prefix stays cached where a request does not ask for `24h`; without it as
     long as there is room."""

@@ -131,7 +131,8 @@ def test_inp_07_legal_fields_are_taken_and_echoed(plain):
     assert response["prompt_cache_key"] == "k"
     assert response["safety_identifier"] == "u1"
     assert response["user"] is None
-    assert answer.headers["antiphon-dropped"] == "prompt_cache_retention, text.verbosity"
+    assert response["prompt_cache_retention"] == "24h"
+    assert answer.headers["antiphon-dropped"] == "text.verbosity"
     assert "never echoed" not in answer.text
 
 

@@ -247,7 +247,7 @@ def test_settings_of_the_engine_reach_it(folder):
         assert isinstance(model, LocalModel)
         assert model._options == LocalOptions(7, 0.25, 11.0, 13.0, True)
         assert model._engine._options == EngineOptions(
-            3, 5, speculate=False, step_timeout_seconds=9
+            max_running=3, max_waiting=5, speculate=False, step_timeout_seconds=9
         )
 
 
@@ -290,18 +290,25 @@ def test_a_model_that_cannot_be_loaded_later_is_a_server_error_until_it_can(fold
 
 
 @pytest.mark.parametrize("load", ["start", "first_use"])
-def test_an_idle_model_is_let_go_and_comes_back(folder, load):
+def test_an_idle_model_is_let_go_and_comes_back(folder, load, monkeypatch):
     described = {"path": str(folder), "load": load, "unload_after_seconds": 0.05}
+    closed = asyncio.Event()
+    own_close = LocalModel.close
+
+    async def close(self: LocalModel) -> None:
+        await own_close(self)
+        closed.set()
 
     async def scenario(model: OnDemandModel) -> None:
         assert model.status()["state"] == ("loaded" if load == "start" else "unloaded")
         for _ in range(2):
             await answer(model, ask("hello"))
-            assert model.status()["engine"] is not None
-            while model.status()["state"] == "loaded":
-                await asyncio.sleep(0.01)
-        assert not {"engine"} & {thread.name for thread in threading.enumerate()}
+            await closed.wait()
+            closed.clear()
+            assert model.status() == {"id": "a", "state": "unloaded", "engine": None}
+            assert "engine" not in {thread.name for thread in threading.enumerate()}
 
+    monkeypatch.setattr(LocalModel, "close", close)
     with built(models={"a": described}) as (model,):
         assert isinstance(model, OnDemandModel)
         run(scenario(model))

@@ -169,6 +169,45 @@ def test_streaming_and_truncation_are_off_unless_asked_for():
     assert not asked({"input": "hi", "truncation": "disabled"}).truncates
 
 
+# Its place among others
+
+
+@pytest.mark.parametrize(
+    ("asked_for", "told", "priority"),
+    [
+        (None, "default", 0),
+        ("auto", "default", 0),
+        ("default", "default", 0),
+        ("flex", "flex", -1),
+        ("priority", "priority", 1),
+        ("fast", "priority", 1),
+        ("ultrafast", "priority", 1),
+    ],
+)
+def test_a_tier_is_told_as_it_was_taken_and_sets_who_goes_first(
+    asked_for: str | None, told: str, priority: int, contract: Contract
+):
+    body = {"input": "hi"} if asked_for is None else {"input": "hi", "service_tier": asked_for}
+    response: Any = asked(body).response()
+    assert response["service_tier"] == told
+    assert contract.accepts(RESPONSE, response)
+    assert turn(body).priority == priority
+
+
+@pytest.mark.parametrize(
+    ("retention", "seconds"), [(None, None), ("in_memory", None), ("24h", 24 * 3600)]
+)
+def test_how_long_a_prefix_stays_is_as_asked(retention: str | None, seconds: float | None):
+    body = {} if retention is None else {"prompt_cache_retention": retention}
+    assert turn({"input": "hi", **body}).keep_seconds == seconds
+
+
+def test_a_cache_key_reaches_the_model():
+    assert turn({"input": "hi"}).cache_key == ""
+    assert turn({"input": "hi", "prompt_cache_key": None}).cache_key == ""
+    assert turn({"input": "hi", "prompt_cache_key": "k"}).cache_key == "k"
+
+
 # The response
 
 
@@ -176,7 +215,7 @@ def test_use_04_every_field_is_there_with_its_default(contract: Contract):
     response: Any = asked({"input": "hi"}).response()
     assert contract.accepts(RESPONSE, response)
     schema = contract.document["components"]["schemas"]["Response"]
-    assert set(response) == set(schema["required"])
+    assert set(schema["required"]) <= set(response) <= set(schema["properties"])
     assert response.pop("id").startswith("resp_")
     assert isinstance(response.pop("created_at"), int)
     assert response == {
@@ -210,6 +249,7 @@ def test_use_04_every_field_is_there_with_its_default(contract: Contract):
         "safety_identifier": None,
         "user": None,
         "prompt_cache_key": None,
+        "prompt_cache_retention": "in_memory",
     }
 
 
@@ -231,6 +271,10 @@ def test_use_04_every_field_is_there_with_its_default(contract: Contract):
         ("safety_identifier", "u1"),
         ("user", "u1"),
         ("prompt_cache_key", "k"),
+        ("prompt_cache_retention", "24h"),
+        ("prompt_cache_retention", "in_memory"),
+        ("service_tier", "flex"),
+        ("service_tier", "priority"),
     ],
 )
 def test_what_a_request_sets_is_told_as_it_was_set(field: str, value: Any, contract: Contract):

@@ -7,6 +7,9 @@ full, so nothing is ever copied.
 
 A block is in exactly one of three states: in use (one or more sequences hold it), idle (nobody
 does, but its content can be found) or blank.
+
+What is found no longer may still lie on disk (`LongPrefixes`), from where it is read into blocks
+that the sequence takes for it, as if it had been computed.
 """
 
 import hashlib
@@ -16,6 +19,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
+from antiphon.engine.long_prefixes import LongPrefixes
 from antiphon.engine.runners.base import BLOCK_SIZE
 from antiphon.engine.sequence import Sequence
 
@@ -36,6 +40,8 @@ class BlockManager:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        #: What lies on disk, if anything does. Set it before any sequence begins.
+        self.long_prefixes: LongPrefixes | None = None
         self._num_blocks = num_blocks
         self._model = model.encode()
         self._idle = _IdleBlocks(clock)
@@ -54,8 +60,9 @@ class BlockManager:
     def begin(self, sequence: Sequence) -> None:
         self._forget_expired()
         # One token must be left to compute, or there were no scores.
-        self._name(sequence, (len(sequence.tokens) - 1) // BLOCK_SIZE)
-        for number in range((len(sequence.tokens) - 1) // BLOCK_SIZE):
+        num_blocks = (len(sequence.tokens) - 1) // BLOCK_SIZE
+        self._name(sequence, num_blocks)
+        for number in range(num_blocks):
             block = self._found.get(sequence.hashes[number])
             if block is None:
                 break
@@ -64,16 +71,15 @@ class BlockManager:
             self._num_holders[block] += 1
             sequence.blocks.append(block)
         sequence.num_computed = len(sequence.blocks) * BLOCK_SIZE
+        if self.long_prefixes is not None:
+            self._read_long(sequence, num_blocks, self.long_prefixes)
         self._begun.add(sequence)
 
     def reserve(self, sequence: Sequence, num_tokens: int) -> bool:
         needed = _num_blocks_of(sequence.num_computed + num_tokens) - len(sequence.blocks)
-        if needed > len(self._blank) + len(self._idle):
+        if not self._has_room(needed):
             return False
-        for _ in range(needed):
-            block = self._blank.pop() if self._blank else self._evicted()
-            self._num_holders[block] = 1
-            sequence.blocks.append(block)
+        self._take(sequence, needed)
         if sequence in self._begun:
             self._begun.remove(sequence)
             self._num_hit_tokens += sequence.num_computed
@@ -96,8 +102,12 @@ class BlockManager:
                 self._idle.remove(twin)
                 self._make_blank(twin)
             self._found[name] = block
+        if self.long_prefixes is not None:
+            self.long_prefixes.keep(sequence)
 
     def release(self, sequence: Sequence) -> None:
+        if self.long_prefixes is not None:
+            self.long_prefixes.let_go(sequence)
         request = sequence.request
         keep = _FOREVER if request.keep_seconds is None else request.keep_seconds
         # The last one first: of a prefix, what comes later is evicted before what it needs.
@@ -119,6 +129,10 @@ class BlockManager:
     def fits(self, num_tokens: int) -> bool:
         return _num_blocks_of(num_tokens) <= self._num_blocks
 
+    def close(self) -> None:
+        if self.long_prefixes is not None:
+            self.long_prefixes.close()
+
     def stats(self) -> dict[str, Any]:
         """Counts of blocks now, and of tokens and evictions since the start. For any thread."""
         num_blank, num_idle = len(self._blank), len(self._idle)
@@ -131,6 +145,32 @@ class BlockManager:
             "missed_tokens": self._num_missed_tokens,
             "evicted_blocks": self._num_evicted,
         }
+
+    def _read_long(self, sequence: Sequence, num_blocks: int, prefixes: LongPrefixes) -> None:
+        """Go on with what lies on disk of the first `num_blocks` blocks."""
+        # Nothing is read for a sequence that has no room yet, and will begin again.
+        if not self._has_room(_num_blocks_of(len(sequence.tokens)) - len(sequence.blocks)):
+            return
+        while prefixes.has_next(sequence, num_blocks):
+            content = prefixes.read_next(sequence)
+            if content is None:
+                return
+            first = len(sequence.blocks)
+            self._take(sequence, len(content))
+            if not prefixes.fill(sequence.blocks[first:], content):
+                return  # The blocks are the sequence's all the same, to be computed.
+            sequence.num_computed = len(sequence.blocks) * BLOCK_SIZE
+            self.publish(sequence)
+
+    def _has_room(self, num_blocks: int) -> bool:
+        return num_blocks <= len(self._blank) + len(self._idle)
+
+    def _take(self, sequence: Sequence, num_blocks: int) -> None:
+        """Give a sequence blocks to write into."""
+        for _ in range(num_blocks):
+            block = self._blank.pop() if self._blank else self._evicted()
+            self._num_holders[block] = 1
+            sequence.blocks.append(block)
 
     def _name(self, sequence: Sequence, num_blocks: int) -> None:
         """Work out the hashes of the first blocks that are not known yet."""

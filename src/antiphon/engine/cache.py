@@ -40,3 +40,7 @@ class SequenceCache(Protocol):
     def stats(self) -> dict[str, Any]:
         """How full it is, for `GET /v1/status` and the metrics."""
         ...
+
+    def close(self) -> None:
+        """Put away what is to outlive the process. For the thread that closes the engine."""
+        ...

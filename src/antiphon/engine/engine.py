@@ -137,7 +137,7 @@ class Engine:
         return stream
 
     def close(self) -> None:
-        """Drop everything, wait for the thread and close the runner.
+        """Drop everything, wait for the thread and close the cache and the runner.
 
         A thread that is stuck in a step is left behind, and the runner with it.
         """
@@ -150,6 +150,7 @@ class Engine:
             closed, self._closed = self._closed, True
         if closed:
             return
+        self._cache.close()
         if self._thread.is_alive():
             for sequence in self._scheduler.sequences():
                 sequence.stream.publish(EngineClosed("the engine was stopped"))

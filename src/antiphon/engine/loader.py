@@ -5,21 +5,27 @@ how to run it (`load`). torch and transformers, which take seconds to import, ar
 models that need them.
 """
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import structlog
 
+from antiphon import __version__
+from antiphon.engine.block_manager import BlockManager
 from antiphon.engine.cache import SequenceCache
 from antiphon.engine.checkpoints import hub
 from antiphon.engine.checkpoints.checkpoint import Checkpoint, LoadError, Progress
+from antiphon.engine.checkpoints.fingerprint import fingerprint
 from antiphon.engine.checkpoints.folder import read_folder
 from antiphon.engine.checkpoints.gguf_checkpoint import read_gguf
+from antiphon.engine.disk_tier import DiskTier
 from antiphon.engine.kernels import library
 from antiphon.engine.kernels.library import Kernels, KernelsUnavailable
+from antiphon.engine.long_prefixes import LongPrefixes
 from antiphon.engine.native.load import NativeRefused, load_native
-from antiphon.engine.runners.base import ModelRunner
+from antiphon.engine.runners.base import BlockStore, ModelRunner
 from antiphon.engine.sampler import Sampler
 from antiphon.engine.tokenizer import PromptTokenizer
 
@@ -32,7 +38,8 @@ class LoadOptions:
 
     `engine` is a path that must be taken, or `auto`. `quantize` is what the native kernels make of
     weights that are not quantised. `cache_bytes` is for keys and values; None is for what suits.
-    `cache_dir` keeps what self-tests found.
+    `cache_dir` keeps what self-tests found, and `prefix_dir` long prefixes, of `prefix_bytes` at
+    most; with 0 none are kept.
     """
 
     cache_dir: Path
@@ -40,6 +47,8 @@ class LoadOptions:
     engine: Literal["auto", "native", "paged", "universal"] = "auto"
     quantize: Literal["none", "int8", "int4"] = "none"
     cache_bytes: int | None = None
+    prefix_dir: Path | None = None
+    prefix_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +91,8 @@ def load(checkpoint: Checkpoint, options: LoadOptions, progress: Progress) -> Lo
     else:
         tokenizer = PromptTokenizer(checkpoint.tokenizer)
     runner, cache = _runner(checkpoint, options, progress)
+    if options.prefix_dir is not None and options.prefix_bytes:
+        _keep_long_prefixes(checkpoint, options.prefix_dir, options, runner, cache)
     _logger.info("model loaded", path=runner.path, reason=runner.reason, blocks=runner.num_blocks)
     return LoadedModel(runner, cache, Sampler(runner.vocab_size, _kernels()), tokenizer)
 
@@ -117,3 +128,19 @@ def _runner(
         reason=reason,
         progress=progress,
     )
+
+
+def _keep_long_prefixes(
+    checkpoint: Checkpoint,
+    folder: Path,
+    options: LoadOptions,
+    runner: ModelRunner,
+    cache: SequenceCache,
+) -> None:
+    """Have prefixes kept on disk, if the runner's cache is of blocks. Raises `DiskTierError`."""
+    if not isinstance(cache, BlockManager) or not isinstance(runner, BlockStore):
+        _logger.warning("prefixes not kept on disk", reason=f"the path {runner.path} has no blocks")
+        return
+    model = f"{__version__} {sys.byteorder} {fingerprint(checkpoint.path)} {options.quantize}"
+    tier = DiskTier(folder, f"{model} {runner.layout}", options.prefix_bytes)
+    cache.long_prefixes = LongPrefixes(tier, runner)

@@ -130,6 +130,9 @@ class SnapshotCache:
         """See `SequenceCache.fits`. How large a state will be is not known beforehand."""
         return True
 
+    def close(self) -> None:
+        """See `SequenceCache.close`. Nothing outlives the process."""
+
     def stats(self) -> dict[str, Any]:
         """See `SequenceCache.stats`. There are no blocks."""
         return {

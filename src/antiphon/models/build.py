@@ -125,6 +125,8 @@ def _loaded(
         engine=wanted.engine,
         quantize=wanted.quantize,
         cache_bytes=None if settings.cache_mib is None else settings.cache_mib * 2**20,
+        prefix_dir=settings.cache_disk_dir or settings.cache_dir / "prefixes",
+        prefix_bytes=(settings.cache_disk_mib or 0) * 2**20,
     )
     loaded = load(checkpoint, options, progress)
     template = ChatTemplate(

@@ -126,6 +126,8 @@ class Decoder:
             address(self.cache),
             num_blocks,
         )
+        #: The cache again, as the keys and values of each layer: [2 * layers, blocks, bytes].
+        self.blocks = self.cache.reshape(2 * len(weights.layers), num_blocks, block * 2)
         self._pointer = c.byref(self._struct)
         self._batch = AkBatch()
         self._batch_pointer = c.byref(self._batch)

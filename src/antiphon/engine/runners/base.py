@@ -1,6 +1,7 @@
 """What the engine asks of whatever computes a model's scores."""
 
-from typing import Any, NamedTuple, Protocol
+from array import array
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -53,4 +54,23 @@ class ModelRunner(Protocol):
 
     def close(self) -> None:
         """Let go of the weights."""
+        ...
+
+
+@runtime_checkable
+class BlockStore(Protocol):
+    """A runner whose blocks can be taken out of its cache and put back, into any other place.
+    Used by the engine's thread alone."""
+
+    #: What the bytes of a block depend on, besides the model. Equal layouts understand one another.
+    layout: str
+    #: Bytes of a block, in all layers.
+    block_bytes: int
+
+    def read_blocks(self, blocks: "array[int]") -> npt.NDArray[np.uint8]:
+        """A copy of what blocks hold: [blocks, block_bytes]."""
+        ...
+
+    def write_blocks(self, blocks: "array[int]", content: npt.NDArray[np.uint8]) -> None:
+        """Have blocks hold what was read of others: [blocks, block_bytes]."""
         ...

@@ -1,9 +1,12 @@
 """Runs transformers' own forward pass over packed tokens, with keys and values kept in blocks."""
 
 import inspect
+from array import array
 from collections.abc import Sequence as Layers
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from transformers import PreTrainedModel
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
@@ -57,6 +60,8 @@ class PagedRunner:
             LayerCache(layer, num_blocks + bool(flash), self._like.dtype, self._like.device)
             for layer in self.layers
         ]
+        self.block_bytes = bytes_per_block(self.layers, self._like.dtype)
+        self.layout = " ".join([f"paged {self._like.dtype}", *map(_shape, self.layers)])
         self._graphs = self._decode_graphs(module)
         self._chooses_rows = "logits_to_keep" in inspect.signature(module.forward).parameters
         self._batch: Batch | None = None
@@ -108,6 +113,26 @@ class PagedRunner:
             scratch_block=self.num_blocks,
             max_blocks=min(-(-window // BLOCK_SIZE), self.num_blocks),
         )
+
+    def read_blocks(self, blocks: "array[int]") -> npt.NDArray[np.uint8]:
+        """See `BlockStore.read_blocks`."""
+        rows = torch.tensor(blocks, device=self._like.device)
+        content = torch.cat([pool[rows].flatten(1) for pool in self._pools()], 1)
+        data: npt.NDArray[np.uint8] = content.cpu().view(torch.uint8).numpy()
+        return data
+
+    def write_blocks(self, blocks: "array[int]", content: npt.NDArray[np.uint8]) -> None:
+        """See `BlockStore.write_blocks`."""
+        rows = torch.tensor(blocks, device=self._like.device)
+        data = torch.from_numpy(content).view(self._like.dtype).to(self._like.device)
+        pools = self._pools()
+        parts = data.split([pool[0].numel() for pool in pools], 1)
+        for pool, part in zip(pools, parts, strict=True):
+            pool[rows] = part.view(len(rows), *pool.shape[1:])
+
+    def _pools(self) -> list[torch.Tensor]:
+        """The keys and the values of each layer: [blocks, heads, tokens of a block, size]."""
+        return [pool for cache in self._caches for pool in (cache.keys, cache.values)]
 
     def stats(self) -> dict[str, Any]:
         """See `ModelRunner.stats`."""
@@ -162,6 +187,10 @@ class PagedRunner:
 def bytes_per_block(layers: Layers[AttentionLayer], dtype: torch.dtype) -> int:
     """Bytes of one block of the cache, in all layers."""
     return sum(layer.elements_per_block for layer in layers) * int(dtype.itemsize)
+
+
+def _shape(layer: AttentionLayer) -> str:
+    return f"{layer.num_kv_heads}x{layer.key_size}+{layer.value_size}"
 
 
 def _reason(layers: Layers[AttentionLayer]) -> str:

@@ -234,12 +234,14 @@ AK_API int ak_sample_rows(const float* logits, int64_t vocab, int32_t n, const a
   if (n < 0 || vocab < 1) return kInvalid;
   for (int32_t i = 0; i < n; i++)
     if (samplings[i].num_top > max_top) return kInvalid;
-  ak::run([&](Team& team) {
-    team.share(n, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; i++)
-        tokens[i] = isa().sample(logits + i * vocab, vocab, samplings[i], logprobs + i, top_tokens + i * max_top,
-                                 top_logprobs + i * max_top);
-    });
-  });
+  const auto sample = [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; i++)
+      tokens[i] = isa().sample(logits + i * vocab, vocab, samplings[i], logprobs + i, top_tokens + i * max_top,
+                               top_logprobs + i * max_top);
+  };
+  if (n == 1)
+    sample(0, 1); /* sooner done than others are there */
+  else
+    ak::run([&](Team& team) { team.share(n, 1, sample); });
   return 0;
 }

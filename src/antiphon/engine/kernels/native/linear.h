@@ -231,7 +231,7 @@ static inline int64_t rows_in_cache(const ak_weight& w) {
 
 /* Pieces small enough that nobody waits long for the last one, and large enough to be worth taking. */
 static inline int64_t grain(int64_t n, const Team& team) {
-  int64_t pieces = team.size() == 1 ? 1 : 6 * team.size();
+  int64_t pieces = team.size() == 1 ? 1 : 4 * team.size();
   return n < pieces ? 1 : n / pieces;
 }
 

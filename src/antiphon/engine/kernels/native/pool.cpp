@@ -17,7 +17,7 @@ namespace {
 /* Pauses of about 20 to 40 ns: waiting costs this thread's core for about 50 us before it offers it to others, and for
  * no more than a few times as long before it sleeps. */
 constexpr int kSpins = 2000;
-constexpr int kYields = 50;
+constexpr int kYields = 1500;
 
 inline void pause() {
 #if defined(__x86_64__)
