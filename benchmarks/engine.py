@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from client import Answer, Asker, RequestFailed, connected
 from loads import CoreLoad, decode, long, short, sixteen
-from peers import Running, antiphon, running
+from peers import Running, antiphon, running, stop_servers_when_told_to_end
 from report import Metric, markdown, shown
 
 from antiphon.engine.checkpoints.gguf import GGUFFile
@@ -211,6 +211,7 @@ def main() -> None:
     parser.add_argument("--core-only", action="store_true", help="leave HTTP out")
     parser.add_argument("--json", type=Path, metavar="FILE", help="keep the figures there")
     arguments = parser.parse_args()
+    stop_servers_when_told_to_end()
     gguf = embedded.fetch(Settings().cache_dir, lambda done, size: None)
     if arguments.core_only:
         rounds = asyncio.run(measure(arguments, gguf, None))

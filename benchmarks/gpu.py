@@ -102,6 +102,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="keep the figures there")
     parser.add_argument("--plot", type=Path, metavar="FILE.png")
     arguments = parser.parse_args()
+    peers.stop_servers_when_told_to_end()
     if not has_gpu():
         print("There is no GPU that torch can use here, so there is nothing to measure.")
         return

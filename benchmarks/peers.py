@@ -141,6 +141,11 @@ def _free_port() -> int:
         return port
 
 
+def stop_servers_when_told_to_end() -> None:
+    """Have this process end through its blocks on SIGTERM, so that no server outlives it."""
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+
+
 # --- what is served ---
 
 

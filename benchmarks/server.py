@@ -208,6 +208,7 @@ def main() -> None:
     parser.add_argument("--plot", type=Path, metavar="FILE.png")
     parser.add_argument("--show", type=Path, metavar="FILE", help="the table of kept figures")
     arguments = parser.parse_args()
+    peers.stop_servers_when_told_to_end()
     if arguments.quick:
         arguments.rounds, arguments.loads = 1, _QUICK_LOADS
     if arguments.show:

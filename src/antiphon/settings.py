@@ -21,6 +21,8 @@ from antiphon.keys import is_hash
 ENVIRONMENT_PREFIX = "ANTIPHON_"
 #: Names the settings file; not a setting itself.
 CONFIG_VARIABLE = "ANTIPHON_CONFIG"
+#: Read where there are no settings yet: what installs the package, and what loads the kernels.
+_NO_SETTINGS = {CONFIG_VARIABLE, "ANTIPHON_NO_KERNELS"}
 
 
 def default_threads() -> int:
@@ -283,7 +285,7 @@ def _file_layer(file: Path) -> dict[str, Any]:
 def _environment_layer(environment: Mapping[str, str]) -> dict[str, Any]:
     values = {}
     for variable, value in environment.items():
-        if not variable.startswith(ENVIRONMENT_PREFIX) or variable == CONFIG_VARIABLE:
+        if not variable.startswith(ENVIRONMENT_PREFIX) or variable in _NO_SETTINGS:
             continue
         name = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
         if name not in Settings.model_fields:

@@ -94,12 +94,15 @@ def load(checkpoint: Checkpoint, options: LoadOptions, progress: Progress) -> Lo
     if options.prefix_dir is not None and options.prefix_bytes:
         _keep_long_prefixes(checkpoint, options.prefix_dir, options, runner, cache)
     _logger.info("model loaded", path=runner.path, reason=runner.reason, blocks=runner.num_blocks)
-    return LoadedModel(runner, cache, Sampler(runner.vocab_size, _kernels()), tokenizer)
+    return LoadedModel(runner, cache, Sampler(runner.vocab_size, _kernels(options)), tokenizer)
 
 
-def _kernels() -> Kernels | None:
+def _kernels(options: LoadOptions) -> Kernels | None:
+    """What draws tokens, on whichever path the scores come."""
     try:
-        return library.load()
+        kernels = library.load()
+        kernels.set_threads(options.threads)
+        return kernels
     except KernelsUnavailable as error:
         _logger.warning("models run slower", reason=str(error))
         return None

@@ -3031,7 +3031,7 @@ class Response(TypedDict):
     safety_identifier: str | None
     user: str | None
     prompt_cache_key: str | None
-    prompt_cache_retention: NotRequired[PromptCacheRetention]
+    prompt_cache_retention: PromptCacheRetention
 
 
 class ResponseCreatedEvent(TypedDict):
