@@ -58,7 +58,7 @@ class Metrics:
         )
         self._tokens = Counter(
             "antiphon_tokens",
-            "Tokens of prompts (input) and answers (output).",
+            "Tokens of prompts (input), of these not computed again (cached), and answers (output).",
             ("model", "kind"),
             registry=self._registry,
         )
@@ -82,6 +82,7 @@ class Metrics:
         self._running.labels(model).dec()
         self._ended.labels(model, outcome).inc()
         self._tokens.labels(model, "input").inc(usage.input_tokens)
+        self._tokens.labels(model, "cached").inc(usage.cached_tokens)
         self._tokens.labels(model, "output").inc(usage.output_tokens)
 
     def text(self) -> bytes:

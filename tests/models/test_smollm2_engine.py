@@ -13,9 +13,10 @@ from tiny_models import Said, answer, run
 from antiphon.engine.checkpoints.gguf_checkpoint import read_gguf
 from antiphon.engine.kernels import library
 from antiphon.engine.kernels.decoder import segments_of
+from antiphon.engine.native import selftest
 from antiphon.engine.native.structure import structure_of
 from antiphon.engine.native.weights import NativeWeights
-from antiphon.engine.torch.modules import assembled
+from antiphon.engine.torch.modules import assembled, first_layers
 from antiphon.models import embedded
 from antiphon.models.build import build_models
 from antiphon.models.local import LocalModel
@@ -79,6 +80,16 @@ def test_eight_bit_activations_cost_little_of_the_quality():
     assert divergence < 0.006
     assert cosine > 0.998
     assert same > 0.9
+
+
+def test_the_recorded_layers_are_transformers_own():
+    checkpoint = read_gguf(embedded.fetch(Settings().cache_dir, lambda *_: None))
+    tokens = selftest.sample_tokens(checkpoint.config["vocab_size"])
+    layers = first_layers(
+        checkpoint.config, checkpoint.tensors.get, tokens, selftest.NUM_LAYERS
+    ).numpy()
+    recorded = np.load(embedded.RECORDED_LAYERS)
+    assert np.abs(layers - recorded).max() <= 1e-3 * np.abs(layers).max()
 
 
 def turn(text: str, *history: str) -> Turn:

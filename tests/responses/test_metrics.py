@@ -49,13 +49,14 @@ def test_running_responses_go_up_and_down_and_leave_their_tokens():
     metrics.run_started("m")
     metrics.run_started("m")
     assert value(metrics, "antiphon_responses_running", model="m") == 2
-    metrics.run_ended("m", "completed", TokenUsage(10, output_tokens=3))
+    metrics.run_ended("m", "completed", TokenUsage(10, cached_tokens=8, output_tokens=3))
     metrics.run_ended("m", "failed", TokenUsage(5, output_tokens=1))
     assert value(metrics, "antiphon_responses_running", model="m") == 0
     assert value(metrics, "antiphon_responses_total", model="m", outcome="completed") == 1
     assert value(metrics, "antiphon_responses_total", model="m", outcome="failed") == 1
     assert value(metrics, "antiphon_tokens_total", model="m", kind="input") == 15
     assert value(metrics, "antiphon_tokens_total", model="m", kind="output") == 4
+    assert value(metrics, "antiphon_tokens_total", model="m", kind="cached") == 8
 
 
 def test_what_is_left_out_is_counted_by_name():

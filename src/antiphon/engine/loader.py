@@ -25,7 +25,7 @@ from antiphon.engine.kernels import library
 from antiphon.engine.kernels.library import Kernels, KernelsUnavailable
 from antiphon.engine.long_prefixes import LongPrefixes
 from antiphon.engine.native.load import NativeRefused, load_native
-from antiphon.engine.runners.base import BlockStore, ModelRunner
+from antiphon.engine.runners.base import BLOCK_SIZE, BlockStore, ModelRunner
 from antiphon.engine.sampler import Sampler
 from antiphon.engine.tokenizer import PromptTokenizer
 
@@ -38,8 +38,9 @@ class LoadOptions:
 
     `engine` is a path that must be taken, or `auto`. `quantize` is what the native kernels make of
     weights that are not quantised. `cache_bytes` is for keys and values; None is for what suits.
-    `cache_dir` keeps what self-tests found, and `prefix_dir` long prefixes, of `prefix_bytes` at
-    most; with 0 none are kept.
+    `recorded_layers` is what the self-test's layers said of the model before, None where they have
+    to be asked. `cache_dir` keeps what self-tests found, and `prefix_dir` long prefixes, of
+    `prefix_bytes` at most; with 0 none are kept.
     """
 
     cache_dir: Path
@@ -47,6 +48,7 @@ class LoadOptions:
     engine: Literal["auto", "native", "paged", "universal"] = "auto"
     quantize: Literal["none", "int8", "int4"] = "none"
     cache_bytes: int | None = None
+    recorded_layers: Path | None = None
     prefix_dir: Path | None = None
     prefix_bytes: int = 0
 
@@ -59,6 +61,14 @@ class LoadedModel:
     cache: SequenceCache
     sampler: Sampler
     tokenizer: PromptTokenizer
+
+    def context_window(self, wanted: int) -> int:
+        """So many tokens, or as many as the cache of keys and values has room for."""
+        room = self.runner.num_blocks * BLOCK_SIZE
+        if not room or room >= wanted:
+            return wanted
+        _logger.warning("context shortened", tokens=room, reason="there is memory for no more")
+        return room
 
 
 def read(source: str, progress: Progress) -> Checkpoint:

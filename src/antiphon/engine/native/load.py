@@ -41,6 +41,8 @@ class NativeOptions(Protocol):
     def cache_bytes(self) -> int | None: ...
     @property
     def cache_dir(self) -> Path: ...
+    @property
+    def recorded_layers(self) -> Path | None: ...
 
 
 def load_native(
@@ -99,14 +101,19 @@ class _SelfTest:
         self._folder = options.cache_dir / "self-tests"
         self._key = selftest.key_of(library.PATH, kernels.isa, checkpoint.path, options.quantize)
         self._verdict = selftest.remembered(self._folder, self._key)
-        self._layers: selftest.LayersProcess | None = None
+        self._layers: selftest.Layers | None = None
+        self._recorded = options.recorded_layers
         self._open = ExitStack()
 
     def __enter__(self) -> "_SelfTest":
-        if self._verdict is None:
-            vocab_size = self._structure.vocab_size
+        vocab_size = self._structure.vocab_size
+        if self._verdict is not None:
+            return self
+        if self._recorded is not None:
+            self._layers = selftest.RecordedLayers(self._recorded, vocab_size)
+        else:
             self._layers = selftest.LayersProcess(self._path, vocab_size, self._num_layers)
-            self._open.callback(self._layers.close)
+        self._open.callback(self._layers.close)
         return self
 
     def __exit__(

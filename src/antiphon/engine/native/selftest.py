@@ -13,11 +13,13 @@ from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from antiphon import __version__
+from antiphon.engine.checkpoints.fingerprint import fingerprint
 from antiphon.engine.kernels.decoder import Decoder, segments_of
 
 #: Layers that are run, and tokens: more than a block of the cache.
@@ -45,10 +47,7 @@ def key_of(library: Path, isa: str, checkpoint: Path, quantize: str) -> str:
     """Names a combination that is tested once."""
     digest = hashlib.sha256(f"{__version__} {isa} {quantize}".encode())
     digest.update(library.read_bytes())
-    files = [checkpoint] if checkpoint.is_file() else sorted(checkpoint.iterdir())
-    for file in filter(Path.is_file, files):
-        state = file.stat()
-        digest.update(f"{file.resolve()} {state.st_size} {state.st_mtime_ns}\n".encode())
+    digest.update(fingerprint(checkpoint).encode())
     return digest.hexdigest()[:32]
 
 
@@ -66,6 +65,36 @@ def remember(folder: Path, key: str, verdict: Verdict) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{key}.json").write_text(json.dumps({"cosine": verdict.cosine}))
     except OSError:
+        pass
+
+
+class Layers(Protocol):
+    """What transformers' first layers make of `tokens`."""
+
+    tokens: list[int]
+
+    def result(self) -> npt.NDArray[np.float32]:
+        """Their output before the last norm: [tokens, hidden]. Raises `LayersUnavailable`."""
+        ...
+
+    def close(self) -> None:
+        """Nobody wants to know any more."""
+        ...
+
+
+class RecordedLayers:
+    """What the layers of a well-known model made of the sample when it was recorded, in a file that
+    `python -m antiphon.engine.native.selftest` has written."""
+
+    def __init__(self, file: Path, vocab_size: int) -> None:
+        self.tokens = sample_tokens(vocab_size)
+        self._file = file
+
+    def result(self) -> npt.NDArray[np.float32]:
+        hidden: npt.NDArray[np.float32] = np.load(self._file).astype(np.float32)
+        return hidden
+
+    def close(self) -> None:
         pass
 
 
