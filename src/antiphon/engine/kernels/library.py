@@ -24,7 +24,7 @@ from antiphon.engine.kernels.decoder import (
     KernelError,
 )
 from antiphon.engine.kernels.structs import ABI, BF16, F16, F32, AkAttention, AkCache
-from antiphon.engine.kernels.weight import Array, Floats, Weight, address, aligned
+from antiphon.engine.kernels.weight import Arena, Array, Floats, Weight, address
 
 #: Where the package's build puts the library.
 PATH = Path(__file__).with_name(LIBRARY)
@@ -95,6 +95,7 @@ class Kernels:
 
     def __init__(self, library: c.CDLL) -> None:
         self.library = library
+        self._memory = Arena()
 
     @property
     def isa(self) -> str:
@@ -145,7 +146,7 @@ class Kernels:
         size = self.library.ak_packed_bytes(packed, rows, cols)
         if size == 0:
             raise KernelError(f"a matrix {rows} by {cols} cannot be packed in format {packed}")
-        return aligned(size)
+        return self._memory.take(size)
 
     def plain(self, values: Array, *, bfloat16: bool = False) -> Weight:
         """Use a matrix of float32 or float16 as it is, or one of uint16 that are bfloat16's bits.

@@ -19,6 +19,30 @@ def aligned(num_bytes: int, alignment: int = 64) -> npt.NDArray[np.uint8]:
     return memory[start : start + num_bytes]
 
 
+class Arena:
+    """Memory for many small things that are read one after the other.
+
+    They share large pieces, which the system backs with large pages: in small ones a pass over the
+    weights would wait for the tables of pages as long as for the weights.
+    """
+
+    _PIECE_BYTES = 32 << 20
+
+    def __init__(self) -> None:
+        self._left = np.empty(0, np.uint8)
+
+    def take(self, num_bytes: int) -> npt.NDArray[np.uint8]:
+        """Zeroed bytes that begin at a multiple of 64. They are kept for as long as any of their
+        piece are."""
+        size = -(-num_bytes // 64) * 64
+        if size > self._PIECE_BYTES // 4:
+            return aligned(num_bytes)
+        if size > len(self._left):
+            self._left = aligned(self._PIECE_BYTES, 1 << 21)
+        taken, self._left = self._left[:num_bytes], self._left[size:]
+        return taken
+
+
 def address(array: Array | None) -> int | None:
     """Where the data of an array lie; it must be C-contiguous. None for None."""
     if array is None:

@@ -14,7 +14,7 @@
 
 #include "attention_tile.h"
 
-constexpr int SPAN = 256;
+constexpr int SPAN = 128;
 /* Rows that share the conversion of a tile to float32. */
 constexpr int QUERY_ROWS = 96;
 /* Up to so many rows half precision is converted again for each register tile. */
@@ -34,27 +34,21 @@ class Scratch {
   std::vector<float> floats_;
 };
 
-/* Into the second level: the first is too small for what is read while this comes. */
-AK_INLINE void prefetch_block(const uint16_t* block, int64_t halves) {
-  for (int64_t i = 0; i < halves; i += 32) __builtin_prefetch(block + i, 0, 2);
-}
-
 /* A few rows of one head over a tile, as it lies in the cache. `last` is the first block that is not of the span. */
 static void attend_direct(const Shape& shape, const Rows& rows, const int32_t* blocks, int head, int start, int count,
                           int last) {
   const ak_cache& cache = shape.cache;
   const int64_t key_block = (int64_t)cache.key_size * AK_BLOCK, value_block = (int64_t)cache.value_size * AK_BLOCK;
   const int first = start / AK_BLOCK;
-  Tile<uint16_t> tile = {{}, {}, cache.value_size, start, count};
+  Tile<uint16_t> tile = {{}, {}, {}, cache.value_size, start, count};
   for (int b = 0; b < count; b++) {
     const int64_t index = (int64_t)blocks[first + b] * cache.kv_heads + head;
     tile.keys[b] = cache.keys + index * key_block;
     tile.values[b] = cache.values + index * value_block;
   }
-  for (int b = first + count; b < std::min(first + count + TILE_BLOCKS, last); b++) {
-    const int64_t index = (int64_t)blocks[b] * cache.kv_heads + head;
-    prefetch_block(cache.keys + index * key_block, key_block);
-    prefetch_block(cache.values + index * value_block, value_block);
+  for (int b = 0; b < TILE_BLOCKS && first + count + b < last; b++) {
+    const int64_t index = (int64_t)blocks[first + count + b] * cache.kv_heads + head;
+    tile.ahead[b] = {cache.keys + index * key_block, cache.values + index * value_block};
   }
   attend_tile(shape, tile, rows);
 }
@@ -65,7 +59,7 @@ static void attend_converted(const Shape& shape, const Rows& rows, const int32_t
   const ak_cache& cache = shape.cache;
   const int64_t key_block = (int64_t)cache.key_size * AK_BLOCK, value_block = (int64_t)cache.value_size * AK_BLOCK;
   const int first = start / AK_BLOCK;
-  Tile<float> tile = {{}, {}, shape.width, start, count};
+  Tile<float> tile = {{}, {}, {}, shape.width, start, count};
   float* to = converted;
   for (int b = 0; b < count; b++, to += key_block) {
     const uint16_t* from = cache.keys + ((int64_t)blocks[first + b] * cache.kv_heads + head) * key_block;
@@ -174,7 +168,7 @@ static int64_t plan(const Shape& shape, const ak_segment* segments, int num_segm
     if (segments[s].n == 1) single_spans += segments[s].position / SPAN + 1;
   }
   /* Single tokens read more than they compute: where that leaves enough tasks, all heads of a block are read at once. */
-  const int together = single_spans >= 4 * threads ? std::min(kv_heads, MAX_HEADS) : 1;
+  const int together = single_spans >= 2 * threads ? std::min(kv_heads, MAX_HEADS) : 1;
   tasks.clear();
   merges.clear();
   for (int s = 0; s < num_segments; s++) {

@@ -12,10 +12,19 @@ constexpr int Q_STRIDE = 256 + 16;
 AK_INLINE v8f load8(const float* p) { return v8_load(p); }
 AK_INLINE v8f load8(const uint16_t* p) { return v8_load_half(p); }
 
+/* Two blocks that will be read later. They are asked for a line at a time, in between other work: the core can wait for
+ * few lines at once, and would stand still with more. */
+struct Ahead {
+  const uint16_t *keys, *values; /* null for none */
+  void fetch(int step) const {
+    if (keys != nullptr) __builtin_prefetch((step % 2 ? values : keys) + step / 2 * 32, 0, 2);
+  }
+};
+
 /* c[R][8 W] = c * scale[R] + a[R][n] b[n][8 W], or without the first term where `scale` is null. */
 template <int R, int W, int A_STRIDE, class T>
 static void multiply(const float* a, const T* b, int64_t b_stride, int n, const float* scale, float* c,
-                     int64_t c_stride) {
+                     int64_t c_stride, const Ahead& ahead = {nullptr, nullptr}) {
   v8f sum[R][W];
 #pragma GCC unroll 8
   for (int r = 0; r < R; r++)
@@ -23,6 +32,7 @@ static void multiply(const float* a, const T* b, int64_t b_stride, int n, const 
     for (int w = 0; w < W; w++)
       sum[r][w] = scale ? v8_load(c + r * c_stride + 8 * w) * v8_set(scale[r]) : v8_set(0.0f);
   for (int k = 0; k < n; k++) {
+    if (sizeof(T) == 2 && W == 2) ahead.fetch(k);
     v8f row[W];
 #pragma GCC unroll 4
     for (int w = 0; w < W; w++) row[w] = load8(b + k * b_stride + 8 * w);
@@ -44,6 +54,7 @@ template <class T>
 struct Tile {
   const T* keys[TILE_BLOCKS];   /* [key_size][AK_BLOCK] */
   const T* values[TILE_BLOCKS]; /* [AK_BLOCK][value_stride] */
+  Ahead ahead[TILE_BLOCKS];     /* what to fetch meanwhile */
   int64_t value_stride;
   int start;    /* the position of its first key */
   int blocks;   /* at least one */
@@ -124,7 +135,7 @@ static void attend_rows(const Shape& shape, const Tile<T>& tile, const Rows& row
   int block = 0;
   do {
     multiply<R, 2, Q_STRIDE>(q, tile.keys[block], AK_BLOCK, shape.cache.key_size, nullptr, scores + block * AK_BLOCK,
-                             TILE);
+                             TILE, tile.ahead[block]);
   } while (++block < tile.blocks);
   weigh(shape, rows, first, R, tile.start, 2 * tile.blocks, masked, scores, scale);
 

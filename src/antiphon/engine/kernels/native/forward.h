@@ -138,7 +138,7 @@ class Forward {
   /* hidden += residual_scale * (in W^T + bias) */
   void add_linear(const ak_weight& w, const Inputs& in) {
     int64_t groups = num_groups(w);
-    team_.share(groups, grain(groups, team_), [&](int64_t begin, int64_t end) {
+    team_.share(groups, grain(w, groups, kGroup, m_, team_), [&](int64_t begin, int64_t end) {
       for_groups(w, begin, end, in, m_, [&](int64_t i, int64_t group, v8f v) {
         float* p = hidden_ + i * decoder_.hidden + group * kGroup;
         int64_t n = w.rows - group * kGroup;
@@ -172,7 +172,7 @@ class Forward {
     const ak_weight* weights[3] = {&layer.q, &layer.k, &layer.v};
     const int64_t offsets[3] = {0, q_size_, q_size_ + kv_size_};
     int64_t groups = num_groups(layer.q) + num_groups(layer.k) + num_groups(layer.v);
-    team_.share(groups, grain(groups, team_), [&](int64_t begin, int64_t end) {
+    team_.share(groups, grain(layer.q, groups, kGroup, m_, team_), [&](int64_t begin, int64_t end) {
       int64_t before = 0;
       for (int part = 0; part < 3; part++) {
         const ak_weight& w = *weights[part];
@@ -205,7 +205,7 @@ class Forward {
   void feed_forward(const ak_layer& layer) {
     Inputs in = norm(layer.ffn_norm);
     int64_t tiles = (decoder_.ffn + kTile - 1) / kTile, step = rows_in_cache(layer.gate);
-    team_.share(tiles, grain(tiles, team_), [&](int64_t begin, int64_t end) {
+    team_.share(tiles, grain(layer.gate, tiles, 2 * kTile, m_, team_), [&](int64_t begin, int64_t end) {
       for (int64_t row = 0; row < m_; row += step)
         for (int64_t tile = begin; tile < end; tile++)
           gate_tile(layer, in, tile, row, row + step < m_ ? row + step : m_);
@@ -236,7 +236,7 @@ class Forward {
       rms_norm_row(hidden_ + batch_.logit_rows[i] * n, decoder_.norm, n, decoder_.eps, target);
     });
     const ak_weight& w = decoder_.head;
-    team_.share(num_groups(w), grain(num_groups(w), team_), [&](int64_t begin, int64_t end) {
+    team_.share(num_groups(w), grain(w, num_groups(w), kGroup, batch_.num_logits, team_), [&](int64_t begin, int64_t end) {
       for_groups(w, begin, end, in, batch_.num_logits, [&](int64_t i, int64_t group, v8f v) {
         store_some(logits + i * w.rows + group * kGroup, v * decoder_.logit_scale, w.rows - group * kGroup);
       });

@@ -229,10 +229,27 @@ static inline int64_t rows_in_cache(const ak_weight& w) {
   return rows < kRows ? kRows : rows;
 }
 
-/* Pieces small enough that nobody waits long for the last one, and large enough to be worth taking. */
-static inline int64_t grain(int64_t n, const Team& team) {
-  int64_t pieces = team.size() == 1 ? 1 : 4 * team.size();
-  return n < pieces ? 1 : n / pieces;
+/* Bytes of one value, about. */
+static inline double value_bytes(const ak_weight& w) {
+  switch (w.format) {
+    case AK_P4: return 0.63;
+    case AK_P6: return 0.88;
+    case AK_P8: return 1.06;
+    case AK_F32: return 4;
+    default: return 2;
+  }
+}
+
+/* How many of n pieces of work to take at once, where each is `rows` rows of `w` times m rows of inputs. To take one
+ * costs as much as to read a few kilobytes, as the threads' cores have to agree on it; so little work is cut into few
+ * pieces, and much work into more, so that nobody waits long for the last one. */
+static inline int64_t grain(const ak_weight& w, int64_t n, int64_t rows, int64_t m, const Team& team) {
+  if (team.size() == 1) return n;
+  double work = value_bytes(w) * (double)(n * rows * w.cols) * (m < 4 ? 1.0 : (double)m / 4);
+  double least = team.size(), most = 6 * team.size(), pieces = work / 131072;
+  pieces = pieces < least ? least : pieces > most ? most : pieces;
+  int64_t taken = (int64_t)((double)n / pieces + 0.999);
+  return taken < 1 ? 1 : taken;
 }
 
 /* Calls out(row, group, v) for all m rows and the groups of [begin, end). */
@@ -265,7 +282,7 @@ static void linear(Team& team, const ak_weight& w, const float* x, int64_t m, fl
       in.q = q;
     }
   }
-  team.share(num_groups(w), grain(num_groups(w), team), [&](int64_t begin, int64_t end) {
+  team.share(num_groups(w), grain(w, num_groups(w), kGroup, m, team), [&](int64_t begin, int64_t end) {
     for_groups(w, begin, end, in, m, [&](int64_t i, int64_t group, v8f v) {
       store_some(y + i * w.rows + group * kGroup, v, w.rows - group * kGroup);
     });
