@@ -1,6 +1,6 @@
 """How fast the native kernels run a decoder of SmolLM2-135M's shape, with random weights.
 
-    python benchmarks/kernel_speed.py [--threads N] [--isa NAME] [--body P4|P6|P8] [--context TOKENS]
+    python benchmarks/kernel_speed.py [--threads N] [--isa NAME] [--body P4|P6|P8] [--context N]
 
 Prints tokens a second for steps of 1, 4 and 16 sequences and for a prompt, the best of some rounds;
 and, for steps, the share of the memory bandwidth that reading the weights once takes. The bandwidth

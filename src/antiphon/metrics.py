@@ -58,7 +58,7 @@ class Metrics:
         )
         self._tokens = Counter(
             "antiphon_tokens",
-            "Tokens of prompts (input), of these not computed again (cached), and answers (output).",
+            "Tokens of prompts (input), those of them found cached, and of answers (output).",
             ("model", "kind"),
             registry=self._registry,
         )

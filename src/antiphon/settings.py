@@ -172,7 +172,7 @@ class Settings(_Table):
     """How many more may wait for a local model before requests are answered with 429."""
     cache_mib: int | None = Field(None, ge=1)
     """Memory for keys and values of a local model, in MiB. Without it: enough for two full
-    contexts, at least 512 and at most a quarter of what is free."""
+    contexts, at least 256 and at most a quarter of what is free."""
     cache_disk_mib: int | None = Field(None, ge=1)
     """Memory on disk for long prefixes, in MiB; without it none is used."""
     cache_disk_dir: Path | None = None

@@ -73,9 +73,9 @@ def load_native(
 
 
 def default_cache_bytes(context_bytes: int, available: int | None) -> int:
-    """Room for keys and values where no setting says it: two contexts, at least 512 MiB, at most a
+    """Room for keys and values where no setting says it: two contexts, at least 256 MiB, at most a
     quarter of what is free."""
-    wanted = max(2 * context_bytes, 512 * _MIB)
+    wanted = max(2 * context_bytes, 256 * _MIB)
     return wanted if available is None else min(wanted, available // 4)
 
 

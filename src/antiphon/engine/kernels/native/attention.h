@@ -14,7 +14,7 @@
 
 #include "attention_tile.h"
 
-constexpr int SPAN = 128;
+constexpr int SPAN = 256;
 /* Rows that share the conversion of a tile to float32. */
 constexpr int QUERY_ROWS = 96;
 /* Up to so many rows half precision is converted again for each register tile. */
