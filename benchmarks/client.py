@@ -14,8 +14,9 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
-import httpx
+import httptools
 import orjson
 
 #: Read from the network at once, and when.
@@ -139,8 +140,9 @@ class Asker(Protocol):
 class Client:
     """Asks one server. Greedy, streamed, and unstored where the server knows of that."""
 
-    def __init__(self, http: httpx.AsyncClient, model: str) -> None:
-        self._http = http
+    def __init__(self, host: str, port: int, model: str) -> None:
+        self._host = host
+        self._port = port
         self._model = model
 
     async def ask(self, text: str, max_tokens: int) -> Answer:
@@ -180,27 +182,81 @@ class Client:
             "temperature": 0,
             "max_output_tokens": max_tokens,
         }
+        data = orjson.dumps(body)
+        head = (
+            f"POST /v1/responses HTTP/1.1\r\nHost: {self._host}:{self._port}\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(data)}\r\n"
+            "Connection: close\r\n\r\n"
+        )
+        receiver = _Receiver()
+        loop = asyncio.get_running_loop()
         sent = time.perf_counter()
         try:
-            async with self._http.stream("POST", "/v1/responses", json=body) as answer:
-                if answer.status_code != 200:
-                    shown = (await answer.aread())[:300].decode("utf-8", "replace")
-                    raise RequestFailed(f"answered {answer.status_code}: {shown}")
-                async for data in answer.aiter_raw():
-                    chunks.append((time.perf_counter(), data))
-        except httpx.HTTPError as error:
+            async with asyncio.timeout(_TIMEOUT_SECONDS):
+                transport, _ = await loop.create_connection(
+                    lambda: receiver, self._host, self._port
+                )
+                transport.write(head.encode() + data)
+                try:
+                    await receiver.closed
+                finally:
+                    transport.abort()
+        except (OSError, TimeoutError) as error:
             raise RequestFailed(f"no answer: {error!r}") from error
+        finally:
+            chunks += receiver.body()
         return sent
+
+
+class _Receiver(asyncio.Protocol):
+    """Keeps what a connection brings. A client library would take as much of the processor as the
+    server that is measured."""
+
+    def __init__(self) -> None:
+        self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._received: list[Chunk] = []
+
+    def data_received(self, data: bytes) -> None:
+        self._received.append((time.perf_counter(), data))
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if not self.closed.done():
+            self.closed.set_result(None)
+
+    def body(self) -> list[Chunk]:
+        """The answer's body as it came. Raises `RequestFailed` for one that is no success."""
+        parts: list[bytes] = []
+        parser = httptools.HttpResponseParser(_Body(parts))
+        chunks: list[Chunk] = []
+        for clock, data in self._received:
+            try:
+                parser.feed_data(data)
+            except httptools.HttpParserError as error:
+                raise RequestFailed(f"no answer: {error!r}") from error
+            chunks += [(clock, part) for part in parts]
+            parts.clear()
+        if self._received and parser.get_status_code() != 200:
+            shown = b"".join(part for _, part in chunks)[:300].decode("utf-8", "replace")
+            raise RequestFailed(f"answered {parser.get_status_code()}: {shown}")
+        return chunks
+
+
+class _Body:
+    """Takes the pieces of a body from a parser."""
+
+    def __init__(self, parts: list[bytes]) -> None:
+        self._parts = parts
+
+    def on_body(self, data: bytes) -> None:
+        self._parts.append(data)
 
 
 @contextlib.asynccontextmanager
 async def connected(base_url: str, model: str) -> AsyncIterator[Client]:
-    """A client of the server at `base_url`, with a connection for every request that runs."""
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
-    async with httpx.AsyncClient(
-        base_url=base_url, timeout=_TIMEOUT_SECONDS, limits=limits, trust_env=False, verify=False
-    ) as http:
-        yield Client(http, model)
+    """A client of the server at `base_url`, with a connection for every request."""
+    url = urlsplit(base_url)
+    assert url.hostname is not None
+    yield Client(url.hostname, url.port or 80, model)
 
 
 def throughput(answers: Sequence[Answer]) -> float:
