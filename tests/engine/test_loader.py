@@ -359,10 +359,10 @@ def test_a_model_that_does_not_fit_is_refused_before_it_is_loaded(
 @pytest.mark.parametrize(
     ("context_bytes", "available", "expected"),
     [
-        (MIB, None, 512 * MIB),
+        (MIB, None, 256 * MIB),
         (400 * MIB, None, 800 * MIB),
         (400 * MIB, 2000 * MIB, 500 * MIB),
-        (MIB, 10_000 * MIB, 512 * MIB),
+        (MIB, 10_000 * MIB, 256 * MIB),
     ],
 )
 def test_the_cache_takes_what_suits_where_nothing_is_said(context_bytes, available, expected):
