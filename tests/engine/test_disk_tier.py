@@ -30,8 +30,9 @@ from antiphon.engine.disk_tier import DiskTier, DiskTierError
 from antiphon.engine.engine import Engine, EngineOptions
 from antiphon.engine.kernels import library
 from antiphon.engine.kernels.library import KernelsUnavailable
-from antiphon.engine.loader import LoadedModel, LoadOptions, load, read
+from antiphon.engine.loader import LoadedModel, load, read
 from antiphon.engine.long_prefixes import RUN_BLOCKS, RUN_TOKENS, LongPrefixes
+from antiphon.engine.options import LoadOptions
 from antiphon.engine.runners.base import BLOCK_SIZE, BlockStore
 from antiphon.engine.sequence import SequenceRequest
 from antiphon.models.build import build_models

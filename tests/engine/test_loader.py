@@ -23,8 +23,9 @@ from antiphon.engine.block_manager import BlockManager
 from antiphon.engine.checkpoints.checkpoint import LoadError
 from antiphon.engine.kernels import library
 from antiphon.engine.kernels.library import KernelsUnavailable
-from antiphon.engine.loader import LoadedModel, LoadOptions, load, read
+from antiphon.engine.loader import LoadedModel, load, read
 from antiphon.engine.native.load import default_cache_bytes
+from antiphon.engine.options import LoadOptions
 from antiphon.engine.snapshots import SnapshotCache
 
 TOKENS = np.random.default_rng(0).integers(0, 256, 30).tolist()

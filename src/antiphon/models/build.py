@@ -115,7 +115,8 @@ def _loaded(
     progress: Progress,
 ) -> Model:
     from antiphon.engine.engine import Engine, EngineOptions
-    from antiphon.engine.loader import LoadOptions, load
+    from antiphon.engine.loader import load
+    from antiphon.engine.options import LoadOptions
     from antiphon.formats.template import PLAIN_TEMPLATE, ChatTemplate
     from antiphon.models.local import LocalModel, LocalOptions
 

@@ -1,7 +1,6 @@
 """A model that runs in this process."""
 
 import asyncio
-import math
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -177,7 +176,7 @@ class LocalGeneration:
         try:
             self._stream = self._engine.submit(request)
         except QueueFull as error:
-            seconds = math.ceil(error.retry_after_seconds)
+            seconds = error.retry_after_seconds
             raise TooManyRequests(
                 "The model has as many requests waiting as it may. "
                 f"Try again in {seconds} {'second' if seconds == 1 else 'seconds'}.",

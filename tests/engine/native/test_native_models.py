@@ -19,7 +19,8 @@ from transformers import PreTrainedModel
 from antiphon.engine.checkpoints.checkpoint import LoadError
 from antiphon.engine.kernels import library
 from antiphon.engine.kernels.library import KernelsUnavailable
-from antiphon.engine.loader import LoadOptions, load, read
+from antiphon.engine.loader import load, read
+from antiphon.engine.options import LoadOptions
 from antiphon.engine.runners.base import Scores
 from antiphon.engine.runners.native import NativeRunner
 

@@ -16,11 +16,12 @@ from antiphon.engine.checkpoints.checkpoint import Tensor
 from antiphon.engine.checkpoints.ggml import TYPES_BY_NAME
 from antiphon.engine.kernels import library
 from antiphon.engine.kernels.library import KernelsUnavailable
-from antiphon.engine.loader import LoadOptions, load, read
+from antiphon.engine.loader import load, read
 from antiphon.engine.native import selftest
 from antiphon.engine.native.load import NativeRefused, load_native
 from antiphon.engine.native.selftest import LayersProcess, LayersUnavailable, Verdict
 from antiphon.engine.native.weights import NativeWeights
+from antiphon.engine.options import LoadOptions
 from antiphon.engine.torch.modules import first_layers
 
 try:

@@ -1,9 +1,6 @@
 """Decides whether the native kernels can run a checkpoint, and makes them ready."""
 
-from contextlib import ExitStack
-from pathlib import Path
 from types import TracebackType
-from typing import Protocol
 
 import structlog
 
@@ -14,7 +11,8 @@ from antiphon.engine.kernels import library
 from antiphon.engine.kernels.library import Kernels, KernelsUnavailable
 from antiphon.engine.native import selftest
 from antiphon.engine.native.structure import OtherShape, Structure, structure_of
-from antiphon.engine.native.weights import NativeModel, NativeWeights, Quantize
+from antiphon.engine.native.weights import NativeModel, NativeWeights
+from antiphon.engine.options import LoadOptions
 from antiphon.engine.runners.base import BLOCK_SIZE
 from antiphon.engine.runners.native import NativeRunner
 
@@ -30,23 +28,8 @@ class NativeRefused(Exception):
     """The kernels cannot run the model, or should not. Says why."""
 
 
-class NativeOptions(Protocol):
-    """See `LoadOptions`."""
-
-    @property
-    def threads(self) -> int: ...
-    @property
-    def quantize(self) -> Quantize: ...
-    @property
-    def cache_bytes(self) -> int | None: ...
-    @property
-    def cache_dir(self) -> Path: ...
-    @property
-    def recorded_layers(self) -> Path | None: ...
-
-
 def load_native(
-    checkpoint: Checkpoint, options: NativeOptions, progress: Progress
+    checkpoint: Checkpoint, options: LoadOptions, progress: Progress
 ) -> tuple[NativeRunner, BlockManager]:
     """Make a checkpoint ready for the kernels. Raises `NativeRefused`, or `LoadError`."""
     try:
@@ -92,7 +75,7 @@ class _SelfTest:
         checkpoint: Checkpoint,
         structure: Structure,
         kernels: Kernels,
-        options: NativeOptions,
+        options: LoadOptions,
     ) -> None:
         self._path = checkpoint.path
         self._structure = structure
@@ -103,7 +86,6 @@ class _SelfTest:
         self._verdict = selftest.remembered(self._folder, self._key)
         self._layers: selftest.Layers | None = None
         self._recorded = options.recorded_layers
-        self._open = ExitStack()
 
     def __enter__(self) -> "_SelfTest":
         vocab_size = self._structure.vocab_size
@@ -113,7 +95,6 @@ class _SelfTest:
             self._layers = selftest.RecordedLayers(self._recorded, vocab_size)
         else:
             self._layers = selftest.LayersProcess(self._path, vocab_size, self._num_layers)
-        self._open.callback(self._layers.close)
         return self
 
     def __exit__(
@@ -122,7 +103,8 @@ class _SelfTest:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._open.close()
+        if self._layers is not None:
+            self._layers.close()
 
     @property
     def _num_layers(self) -> int:

@@ -229,15 +229,10 @@ static inline int64_t rows_in_cache(const ak_weight& w) {
   return rows < kRows ? kRows : rows;
 }
 
-/* Bytes of one value, about. */
+/* Bytes of one value. */
 static inline double value_bytes(const ak_weight& w) {
-  switch (w.format) {
-    case AK_P4: return 0.63;
-    case AK_P6: return 0.88;
-    case AK_P8: return 1.06;
-    case AK_F32: return 4;
-    default: return 2;
-  }
+  if (is_packed(w.format)) return (double)tile_bytes(w.format) / (kGroup * kTile);
+  return w.format == AK_F32 ? 4 : 2;
 }
 
 /* How many of n pieces of work to take at once, where each is `rows` rows of `w` times m rows of inputs. To take one
