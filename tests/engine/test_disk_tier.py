@@ -436,7 +436,7 @@ def toy(
     """An engine over the toy that keeps prefixes in a folder."""
     runner = runner or DiskToy(128)
     cache = BlockManager(runner.num_blocks, "toy")
-    opened = DiskTier(folder, layout, max_bytes, clock=clock)
+    opened = runner.tier = DiskTier(folder, layout, max_bytes, clock=clock)
     cache.long_prefixes = LongPrefixes(opened, runner, min_tokens=min_tokens, clock=clock)
     with started(runner, cache, ToySampler(), **options) as running:
         yield running
@@ -562,6 +562,7 @@ def test_what_was_evicted_comes_back_from_disk(tmp_path):
     with toy(tmp_path / "p", runner) as running:
         for seed in (1, 2, 3, 1):
             made = generated(running, request(prompt(600, seed)))
+            runner.tier.flush()
         assert made == [(said(prompt(600, 1), 8), 512)]
         starts = [start for step in runner.steps for start, number, _ in step if number > 1]
         assert starts.count(512) == 4 and starts.count(0) == 3
@@ -571,6 +572,7 @@ def test_the_rest_of_a_run_is_read_behind_what_is_in_memory(tmp_path):
     runner = DiskToy(48)
     with toy(tmp_path / "p", runner) as running:
         generated(running, request(prompt(600)))
+        runner.tier.flush()
         # Takes the room of the end of the first.
         generated(running, request(prompt(300, 1)))
         assert running.stats()["cache"]["evicted_blocks"] == 9
