@@ -17,16 +17,24 @@
     │   ├── InvalidTool
     │   ├── InvalidPrompt
     │   ├── ContextLengthExceeded
+    │   ├── PreviousResponseNotFound
+    │   ├── ChainTooLong
     │   ├── MissingKey, InvalidKey     401
     │   ├── UnknownURL, ModelNotFound  404
+    │   ├── ResponseNotFound, ConversationNotFound, ItemNotFound  404
     │   ├── MethodNotAllowed           405
     │   ├── RequestTimeout             408
+    │   ├── ResponseInProgress, ConversationLocked, EventLogExpired, ResponseCancelled  409
+    │   ├── EventsExpired              410
     │   ├── PayloadTooLarge            413
+    │   │   └── HistoryTooLarge
     │   ├── UnsupportedMediaType       415
+    │   ├── IdempotencyKeyReused       422
     │   ├── TooManyRequests            429
     │   └── UpgradeRequired            426
     └── ServerError     5xx  the server is at fault
-        ├── ShuttingDown               503
+        ├── ServerRestarted, DeadlineExceeded
+        ├── ShuttingDown, StorageUnavailable, StorageCorrupt, HistoryBusy  503
         └── GatewayTimeout             504
 
 The codes are the document's `ErrorCode`; a test holds the two against each other.
@@ -155,6 +163,16 @@ class ContextLengthExceeded(InvalidRequest):
     code = "context_length_exceeded"
 
 
+class PreviousResponseNotFound(InvalidRequest):
+    """What is to be continued is not there for the caller, or cannot be continued."""
+
+    code = "previous_response_not_found"
+
+
+class ChainTooLong(InvalidRequest):
+    code = "chain_too_long"
+
+
 class MissingKey(InvalidRequest):
     status = 401
     code = "missing_api_key"
@@ -175,6 +193,21 @@ class ModelNotFound(InvalidRequest):
     code = "model_not_found"
 
 
+class ResponseNotFound(InvalidRequest):
+    status = 404
+    code = "response_not_found"
+
+
+class ConversationNotFound(InvalidRequest):
+    status = 404
+    code = "conversation_not_found"
+
+
+class ItemNotFound(InvalidRequest):
+    status = 404
+    code = "item_not_found"
+
+
 class MethodNotAllowed(InvalidRequest):
     status = 405
     code = "method_not_allowed"
@@ -185,14 +218,62 @@ class RequestTimeout(InvalidRequest):
     code = "request_timeout"
 
 
+class ResponseInProgress(InvalidRequest):
+    """The response must have ended for this."""
+
+    status = 409
+    code = "response_in_progress"
+
+
+class ConversationLocked(InvalidRequest):
+    """A response is being made in the conversation."""
+
+    status = 409
+    code = "conversation_locked"
+
+
+class EventLogExpired(InvalidRequest):
+    """The response is kept, its events are not any more."""
+
+    status = 409
+    code = "event_log_expired"
+
+
+class ResponseCancelled(InvalidRequest):
+    """Ends the stream of a response that was cancelled."""
+
+    status = 409
+    code = "response_cancelled"
+
+
+class EventsExpired(InvalidRequest):
+    """The events asked for are not kept any more, later ones are."""
+
+    status = 410
+    code = "events_expired"
+
+
 class PayloadTooLarge(InvalidRequest):
     status = 413
     code = "payload_too_large"
 
 
+class HistoryTooLarge(PayloadTooLarge):
+    """The input with all that came before it is too many bytes."""
+
+    code = "history_too_large"
+
+
 class UnsupportedMediaType(InvalidRequest):
     status = 415
     code = "unsupported_media_type"
+
+
+class IdempotencyKeyReused(InvalidRequest):
+    """The same `Idempotency-Key` came with another body."""
+
+    status = 422
+    code = "idempotency_key_reused"
 
 
 class TooManyRequests(InvalidRequest):
@@ -214,6 +295,39 @@ class ServerError(APIError):
     status = 500
     type = "server_error"
     code = "server_error"
+
+
+class ServerRestarted(ServerError):
+    """The process that made the response is gone, and part of the answer had been published."""
+
+    code = "server_restarted"
+
+
+class DeadlineExceeded(ServerError):
+    """The response took longer than the server allows."""
+
+    code = "deadline_exceeded"
+
+
+class StorageUnavailable(ServerError):
+    """What is stored cannot be reached now."""
+
+    status = 503
+    code = "storage_unavailable"
+
+
+class StorageCorrupt(ServerError):
+    """What was stored cannot be read any more."""
+
+    status = 503
+    code = "storage_corrupt"
+
+
+class HistoryBusy(ServerError):
+    """Too many bytes of history are being read at once."""
+
+    status = 503
+    code = "history_busy"
 
 
 class ShuttingDown(ServerError):
