@@ -153,7 +153,7 @@ class NewResponse:
     ids. An item whose id and content are stored already is the same item; if the content differs
     the new one is stored under a fresh id. `request` is what another process needs, beside the
     items, to make the response. `worker` makes it now and gets a lease; None leaves it to whoever
-    claims it.
+    claims it. `frames` are its first events, from number 0, stored with it.
     """
 
     response: Response
@@ -163,6 +163,7 @@ class NewResponse:
     conversation: str | None = None
     idempotency: Idempotency | None = None
     background: bool = False
+    frames: Sequence[bytes] = ()
 
 
 @dataclass(frozen=True, slots=True)
