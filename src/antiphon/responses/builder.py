@@ -1,30 +1,22 @@
 """Turns what a model says into the events of one response. Nothing else writes events.
 
-The items of a response are small state machines: an item is announced empty, filled by deltas and
-closed, and its place and ids never change. What arrives of the model's words, and in what pieces,
-decides only how many deltas there are. An item takes in a delta only once its event is written, so
-that what the log refuses spoils nothing that is said later, the failure included.
+What arrives of the model's words, and in what pieces, decides only how many deltas there are.
 """
 
 from collections.abc import Iterable
 from typing import Any, TypeVar, cast
 
 from antiphon import ids
-from antiphon.errors import APIError, ServerError
+from antiphon.errors import APIError, ResponseCancelled, ServerError
 from antiphon.responses.log import EventLog
-from antiphon.spec.types import (
-    ItemStatus,
-    Logprob,
-    OutputFunctionCall,
-    OutputItem,
-    OutputMessage,
-    OutputReasoning,
-    OutputText,
-    ReasoningText,
-    Response,
-    StreamEvent,
-    Usage,
+from antiphon.responses.open_items import (
+    OpenCall,
+    OpenItem,
+    OpenMessage,
+    OpenReasoning,
+    reopened,
 )
+from antiphon.spec.types import Response, StreamEvent, Usage
 from antiphon.turn import (
     CallArguments,
     CallEnd,
@@ -33,7 +25,6 @@ from antiphon.turn import (
     Finish,
     ReasoningDelta,
     TextDelta,
-    TokenLogprob,
     TokenUsage,
 )
 
@@ -44,33 +35,47 @@ _EVENT_OF_STATUS = {
 }
 
 
-_Opened = TypeVar("_Opened", bound="_OpenItem")
+_Opened = TypeVar("_Opened", bound="OpenItem")
 
 
 class ResponseBuilder:
     """Writes the events of `response` to `log`.
 
-    `response` is the response as it is accepted: in progress, without output. Call `start`, then
-    `feed` for each delta, then one of `finish` and `fail`; `keep_alive` at any time in between.
+    `response` is the response as it is accepted, queued or in progress, and without output; or, for
+    a log that another builder began, as folded from its events. Call `start` (after `queue`, if it
+    has to wait), then `feed` for each delta, then one of `finish`, `fail` and `cancel`;
+    `keep_alive` at any time in between.
     """
 
     def __init__(self, response: Response, log: EventLog) -> None:
         self._response = response
         self.log = log
-        self._items: list[_OpenItem] = []
-        self._text: _OpenMessage | None = None
-        self._reasoning: _OpenReasoning | None = None
-        self._calls: dict[int, _OpenCall] = {}
+        self._items = [reopened(index, item) for index, item in enumerate(response["output"])]
+        self._text: OpenMessage | None = None
+        self._reasoning: OpenReasoning | None = None
+        self._calls: dict[int, OpenCall] = {}
         self._blank: list[TextDelta] = []
 
+    @property
+    def response(self) -> Response:
+        """The response as it stands."""
+        return {**self._response, "output": [item.snapshot() for item in self._items]}
+
+    def queue(self) -> None:
+        """Announce the response, which has to wait."""
+        self.emit("response.created", response=self.response)
+        self.emit("response.queued", response=self.response)
+
     def start(self) -> None:
-        """Announce the response."""
-        self.emit("response.created", response=self._snapshot())
-        self.emit("response.in_progress", response=self._snapshot())
+        """Announce the response, if that was not done, and that it is being made."""
+        self._response = cast(Response, {**self._response, "status": "in_progress"})
+        if self.log.next_number == 0:
+            self.emit("response.created", response=self.response)
+        self.emit("response.in_progress", response=self.response)
 
     def keep_alive(self) -> None:
         """Repeat that the response is in progress, for readers that would give up on silence."""
-        self.emit("response.in_progress", response=self._snapshot())
+        self.emit("response.in_progress", response=self.response)
 
     def feed(self, delta: Delta) -> None:
         """Write the events of one delta. `Finish` has none of its own; see `finish`."""
@@ -84,7 +89,7 @@ class ResponseBuilder:
             case CallStart(call, name):
                 self._close_text()
                 self._close_reasoning()
-                self._calls[call] = self._open(_OpenCall(len(self._items), name))
+                self._calls[call] = self._open(OpenCall(len(self._items), name))
             case CallArguments(call, text):
                 if text:
                     self._calls[call].add(self, text)
@@ -114,16 +119,23 @@ class ResponseBuilder:
     def fail(self, error: APIError, usage: TokenUsage | None) -> None:
         """Close what is open and end the response with an error, told in both of its events."""
         self._close_all(whole=False)
-        detail = {
-            "type": error.type,
-            "code": error.code,
-            "message": error.message,
-            "param": error.param,
-        }
-        event = {k: detail[k] for k in ("code", "message", "param")}
-        self.emit("error", **event, error=detail)
+        detail = error.detail()
+        self._emit_error(detail)
         # A response's own error knows fewer codes than HTTP answers do.
         self._end("failed", usage, error={**detail, "code": "server_error"})
+
+    def cancel(self, usage: TokenUsage | None) -> None:
+        """Close what is open and end the stream. There is no event for a response that was
+        cancelled, so an error tells of it."""
+        self._close_all(whole=False)
+        self._response = cast(
+            Response, {**self._response, "status": "cancelled", "usage": _usage(usage)}
+        )
+        self._emit_error(ResponseCancelled("The response was cancelled.").detail())
+
+    def _emit_error(self, detail: dict[str, str | None]) -> None:
+        event = {k: detail[k] for k in ("code", "message", "param")}
+        self.emit("error", **event, error=detail)
 
     def _feed_text(self, delta: TextDelta) -> None:
         if not delta.text and not delta.logprobs:
@@ -140,13 +152,13 @@ class ResponseBuilder:
             self._text.add(self, delta)
 
     def _open_text(self, deltas: Iterable[TextDelta]) -> None:
-        self._text = self._open(_OpenMessage(len(self._items)))
+        self._text = self._open(OpenMessage(len(self._items)))
         for delta in deltas:
             self._text.add(self, delta)
 
-    def _open_reasoning(self) -> "_OpenReasoning":
+    def _open_reasoning(self) -> "OpenReasoning":
         if self._reasoning is None:
-            self._reasoning = self._open(_OpenReasoning(len(self._items)))
+            self._reasoning = self._open(OpenReasoning(len(self._items)))
         return self._reasoning
 
     def _open(self, item: _Opened) -> _Opened:
@@ -174,188 +186,21 @@ class ResponseBuilder:
         self._response = cast(
             Response, {**self._response, "status": status, "usage": _usage(usage), **changes}
         )
-        self.emit(_EVENT_OF_STATUS[status], response=self._snapshot())
+        self.emit(_EVENT_OF_STATUS[status], response=self.response)
 
-    def _snapshot(self) -> Response:
-        return {**self._response, "output": [item.snapshot() for item in self._items]}
+    @property
+    def next_number(self) -> int:
+        """The number of the next event."""
+        return self.log.next_number
 
     def emit(self, kind: str, **fields: Any) -> None:
-        """Write an event made of its fields. For the items of this module, as is `log`."""
+        """Write an event made of its fields. For the items, as are the two beside it."""
         event = {"type": kind, "sequence_number": self.log.next_number, **fields}
         self.log.append(cast(StreamEvent, event))
 
-
-class _OpenItem:
-    """An item from its announcement to its end."""
-
-    def __init__(self, item_id: str, index: int) -> None:
-        self.id = item_id
-        self.index = index
-        self.status: ItemStatus = "in_progress"
-
-    def snapshot(self) -> OutputItem:
-        """The item as it stands, sharing nothing that will change."""
-        raise NotImplementedError
-
-    def opened(self, builder: ResponseBuilder) -> None:
-        """Write what follows the announcement."""
-
-    def closing(self, builder: ResponseBuilder) -> None:
-        """Write what comes before the item's end. `status` is already final."""
-        raise NotImplementedError
-
-    def close(self, builder: ResponseBuilder, *, whole: bool = True) -> None:
-        """End the item, if it has not ended."""
-        if self.status == "in_progress":
-            self.status = "completed" if whole else "incomplete"
-            self.closing(builder)
-            builder.emit("response.output_item.done", output_index=self.index, item=self.snapshot())
-
-
-class _OpenContent(_OpenItem):
-    """An item whose words stand in one content part."""
-
-    def __init__(self, item_id: str, index: int) -> None:
-        super().__init__(item_id, index)
-        self._texts: list[str] = []
-        self._place = {"item_id": self.id, "output_index": self.index, "content_index": 0}
-        self._announced = False
-
-    def part(self) -> OutputText | ReasoningText:
-        """The part as it stands."""
-        raise NotImplementedError
-
-    def opened(self, builder: ResponseBuilder) -> None:
-        self._announced = True
-        builder.emit("response.content_part.added", **self._place, part=self.part())
-
-
-class _OpenMessage(_OpenContent):
-    def __init__(self, index: int) -> None:
-        super().__init__(ids.message_id(), index)
-        self._logprobs: list[Logprob] = []
-
-    def part(self) -> OutputText:
-        return {
-            "type": "output_text",
-            "text": "".join(self._texts),
-            "annotations": [],
-            "logprobs": list(self._logprobs),
-        }
-
-    def snapshot(self) -> OutputMessage:
-        return {
-            "type": "message",
-            "id": self.id,
-            "role": "assistant",
-            "status": self.status,
-            "content": [self.part()] if self._announced else [],
-        }
-
-    def add(self, builder: ResponseBuilder, delta: TextDelta) -> None:
-        logprobs = [_logprob(token) for token in delta.logprobs] if delta.logprobs else []
-        builder.log.append(
-            {
-                "type": "response.output_text.delta",
-                "sequence_number": builder.log.next_number,
-                "item_id": self.id,
-                "output_index": self.index,
-                "content_index": 0,
-                "delta": delta.text,
-                "logprobs": logprobs,
-            }
-        )
-        self._texts.append(delta.text)
-        self._logprobs += logprobs
-
-    def closing(self, builder: ResponseBuilder) -> None:
-        part = self.part()
-        builder.emit(
-            "response.output_text.done",
-            **self._place,
-            text=part["text"],
-            logprobs=part["logprobs"],
-        )
-        builder.emit("response.content_part.done", **self._place, part=part)
-
-
-class _OpenReasoning(_OpenContent):
-    def __init__(self, index: int) -> None:
-        super().__init__(ids.reasoning_id(), index)
-
-    def part(self) -> ReasoningText:
-        return {"type": "reasoning_text", "text": "".join(self._texts)}
-
-    def snapshot(self) -> OutputReasoning:
-        return {
-            "type": "reasoning",
-            "id": self.id,
-            "status": self.status,
-            "summary": [],
-            "content": [self.part()] if self._announced else [],
-        }
-
-    def add(self, builder: ResponseBuilder, text: str) -> None:
-        builder.emit("response.reasoning_text.delta", **self._place, delta=text)
-        self._texts.append(text)
-
-    def closing(self, builder: ResponseBuilder) -> None:
-        part = self.part()
-        builder.emit("response.reasoning_text.done", **self._place, text=part["text"])
-        builder.emit("response.content_part.done", **self._place, part=part)
-
-
-class _OpenCall(_OpenItem):
-    def __init__(self, index: int, name: str) -> None:
-        super().__init__(ids.function_call_id(), index)
-        self._call_id = ids.call_id()
-        self._name = name
-        self._arguments: list[str] = []
-
-    def snapshot(self) -> OutputFunctionCall:
-        return {
-            "type": "function_call",
-            "id": self.id,
-            "call_id": self._call_id,
-            "name": self._name,
-            "arguments": "".join(self._arguments),
-            "status": self.status,
-        }
-
-    def add(self, builder: ResponseBuilder, text: str) -> None:
-        builder.emit(
-            "response.function_call_arguments.delta",
-            item_id=self.id,
-            output_index=self.index,
-            delta=text,
-        )
-        self._arguments.append(text)
-
-    def closing(self, builder: ResponseBuilder) -> None:
-        if self.status == "incomplete":
-            return
-        if not self._arguments:
-            # A call without arguments still carries a JSON object.
-            self.add(builder, "{}")
-        builder.emit(
-            "response.function_call_arguments.done",
-            item_id=self.id,
-            output_index=self.index,
-            name=self._name,
-            arguments="".join(self._arguments),
-        )
-
-
-def _logprob(token: TokenLogprob) -> Logprob:
-    return {
-        "token": token.text,
-        "logprob": token.logprob,
-        "bytes": list(token.data),
-        "top_logprobs": [
-            {"token": top.text, "logprob": top.logprob, "bytes": list(top.data)}
-            for top in token.top
-        ],
-    }
+    def append(self, event: StreamEvent) -> None:
+        """Write a whole event."""
+        self.log.append(event)
 
 
 def _usage(usage: TokenUsage | None) -> Usage | None:

@@ -7,6 +7,7 @@ readers then send the same bytes. Everything happens on the event loop's thread.
 import asyncio
 from collections.abc import Sequence
 from functools import cache
+from typing import Protocol, cast
 
 import orjson
 
@@ -29,24 +30,46 @@ class InvalidEvent(Exception):
     """An event does not fit the document: a fault of the server, whatever the request."""
 
 
+class EventsGone(Exception):
+    """The events that a reader wants are not kept any more; those from `first` on are."""
+
+    def __init__(self, first: int) -> None:
+        super().__init__(first)
+        self.first = first
+
+
+class Tail(Protocol):
+    """The events of a response, wherever they are written."""
+
+    async def frames_from(self, number: int) -> Sequence[bytes]:
+        """The frames of the events from `number` on, at least one; none once all are read.
+
+        Call it again with the number after the last one that was read. Raises `EventsGone`, or an
+        `APIError` if they cannot be had any more.
+        """
+        ...
+
+
 class EventLog:
     """Appended to by one builder, read by any number of readers, closed by its run."""
 
     def __init__(self, contract: Contract) -> None:
         self._accepts = contract.accepts_event
+        self._first = 0
         self._events: list[StreamEvent] = []
         self._frames: list[bytes] = []
+        self._num_published = 0
         self._closed = False
         self._waiting: list[asyncio.Future[None]] = []
 
     @property
     def next_number(self) -> int:
         """The `sequence_number` that the next event must have."""
-        return len(self._events)
+        return self._first + len(self._frames)
 
     @property
     def events(self) -> Sequence[StreamEvent]:
-        """All events so far."""
+        """All events so far, as far as they are kept."""
         return self._events
 
     @property
@@ -58,14 +81,15 @@ class EventLog:
         """Check, serialise and publish an event. Raises `InvalidEvent` and then appends nothing."""
         if self._closed:
             raise InvalidEvent(f"{event['type']} after the log was closed")
-        if event["sequence_number"] != len(self._events):
+        if event["sequence_number"] != self.next_number:
             raise InvalidEvent(f"{event['type']} is number {event['sequence_number']}")
         if not self._accepts(event):
             raise InvalidEvent(f"{event['type']} does not fit the document")
-        self._frames.append(_frame(event))
+        frame = _frame(event)
+        self._admit(event, frame)
+        self._frames.append(frame)
         self._events.append(event)
-        if self._waiting:
-            self._wake()
+        self._appended(event)
 
     def close(self) -> None:
         """Let readers end."""
@@ -73,22 +97,39 @@ class EventLog:
         self._wake()
 
     async def frames_from(self, number: int) -> Sequence[bytes]:
-        """The frames of the events from `number` on, at least one; none once the log is closed.
-
-        Call it again with the number after the last one that was read.
-        """
-        while number >= len(self._frames) and not self._closed:
+        """As `Tail` has it."""
+        while number >= self._num_published and not self._closed:
             # A future of its own, as cancelling a reader cancels what it waits for.
             waiter = asyncio.get_running_loop().create_future()
             self._waiting.append(waiter)
             await waiter
-        return self._frames[number:]
+        if number < self._first:
+            raise EventsGone(self._first)
+        return self._frames[number - self._first : self._num_published - self._first]
+
+    def _admit(self, event: StreamEvent, frame: bytes) -> None:
+        """Refuse an event that cannot be kept. Raises whatever its run is to fail with."""
+
+    def _appended(self, event: StreamEvent) -> None:
+        """See to it that readers get it, sooner or later."""
+        self._publish(self.next_number)
+
+    def _publish(self, end: int) -> None:
+        """Let readers have the events before number `end`."""
+        self._num_published = end
+        if self._waiting:
+            self._wake()
 
     def _wake(self) -> None:
         for waiter in self._waiting:
             if not waiter.done():
                 waiter.set_result(None)
         self._waiting.clear()
+
+
+def read_frame(frame: bytes) -> StreamEvent:
+    """The event of a frame that a log wrote."""
+    return cast(StreamEvent, orjson.loads(frame[frame.index(b"\ndata: ") + 7 :]))
 
 
 def _frame(event: StreamEvent) -> bytes:
