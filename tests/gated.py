@@ -45,6 +45,9 @@ class GatedModel:
     def cancel(self) -> None:
         pass
 
+    async def released(self) -> None:
+        pass
+
     async def deltas(self) -> AsyncGenerator[Delta, None]:
         self.started.set()
         try:

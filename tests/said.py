@@ -44,6 +44,9 @@ class SaidGeneration:
     def cancel(self) -> None:
         pass
 
+    async def released(self) -> None:
+        pass
+
     async def deltas(self) -> AsyncGenerator[Delta, None]:
         try:
             for step in self._steps:

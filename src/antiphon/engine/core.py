@@ -242,6 +242,7 @@ class EngineCore:
         self._masks.forget(sequence)
         self._forced.pop(sequence, None)
         self._scheduler.remove(sequence)
+        self._outbox.let_go(sequence.stream)
 
 
 def _segment(work: Work) -> Segment:

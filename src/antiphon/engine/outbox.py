@@ -4,7 +4,7 @@ import asyncio
 
 from antiphon.engine.sequence import EngineStream, TokenOutput
 
-_Letters = list[tuple[EngineStream, TokenOutput | BaseException]]
+_Letters = list[tuple[EngineStream, TokenOutput | BaseException | None]]
 
 
 class Outbox:
@@ -17,6 +17,10 @@ class Outbox:
         """Keep an output until `flush`. Nobody reads a stream that is cancelled."""
         if not stream.cancelled:
             self._letters.setdefault(stream.loop, []).append((stream, output))
+
+    def let_go(self, stream: EngineStream) -> None:
+        """Tell, at `flush`, that nothing is held for a stream any more."""
+        self._letters.setdefault(stream.loop, []).append((stream, None))
 
     def flush(self) -> None:
         """Hand over all that was put in."""
@@ -31,4 +35,7 @@ class Outbox:
 
 def _deliver(letters: _Letters) -> None:
     for stream, output in letters:
-        stream.receive(output)
+        if output is None:
+            stream.released.set()
+        else:
+            stream.receive(output)

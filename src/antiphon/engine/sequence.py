@@ -93,6 +93,8 @@ class EngineStream:
         self._ended = False
         # Read by the engine's thread between its steps. Setting a bool needs no lock.
         self.cancelled = False
+        #: Set once the engine holds nothing for it any more.
+        self.released = asyncio.Event()
         #: Tokens of the prompt that were not computed again; set before the first output.
         self.cached_tokens = 0
 

@@ -37,6 +37,10 @@ class Generation(Protocol):
         """Stop the model within one of its steps. Nothing happens if it has ended."""
         ...
 
+    async def released(self) -> None:
+        """Wait until the model has let go of it, once it was cancelled or has ended."""
+        ...
+
     def deltas(self) -> AsyncGenerator[Delta, None]:
         """Say the answer, ending with `Finish`. Once; it starts if it was not started.
 

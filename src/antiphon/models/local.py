@@ -192,6 +192,10 @@ class LocalGeneration:
         if self._stream is not None:
             self._stream.cancel()
 
+    async def released(self) -> None:
+        if self._stream is not None:
+            await self._stream.released.wait()
+
     async def deltas(self) -> AsyncGenerator[Delta, None]:
         if self._stream is None:
             self.start()

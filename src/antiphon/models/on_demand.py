@@ -171,6 +171,9 @@ class _Used:
         self._generation.cancel()
         self._leave()
 
+    async def released(self) -> None:
+        await self._generation.released()
+
     async def deltas(self) -> AsyncGenerator[Delta, None]:
         if not self._started:
             self.start()

@@ -94,6 +94,9 @@ class ScriptedGeneration:
     def cancel(self) -> None:
         pass
 
+    async def released(self) -> None:
+        pass
+
     async def deltas(self) -> AsyncGenerator[Delta, None]:
         for number, action in enumerate(self._actions):
             if number % _STEP == 0:

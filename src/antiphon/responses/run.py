@@ -36,6 +36,7 @@ class Run:
         self._builder = builder
         self._keep_alive_seconds = keep_alive_seconds
         self._task: asyncio.Task[None] | None = None
+        self._concluding = False
         self.stop_reason: APIError | None = None
 
     @property
@@ -43,13 +44,19 @@ class Run:
         """The tokens so far."""
         return self._generation.usage
 
-    def start(self) -> asyncio.Task[None]:
-        """Announce the response and begin. The task never raises but when it is cancelled.
+    @property
+    def task(self) -> asyncio.Task[None]:
+        """What makes it. It never raises but when it is cancelled."""
+        assert self._task is not None
+        return self._task
 
-        Raises `TooManyRequests`, and then nothing was begun.
-        """
-        self._generation.start()
+    def start(self) -> asyncio.Task[None]:
+        """Announce the response and begin; the generation was started."""
         self._builder.start()
+        return self.go()
+
+    def go(self) -> asyncio.Task[None]:
+        """Begin with a response that was announced."""
         self._task = asyncio.create_task(self._work())
         self._task.add_done_callback(self._ended)
         return self._task
@@ -57,7 +64,7 @@ class Run:
     @property
     def outcome(self) -> str:
         """How it ended: `completed`, `incomplete`, `failed`, or `cancelled` if nobody was told."""
-        last = self.log.events[-1]["type"].removeprefix("response.")
+        last = self.log.events[-1]["type"].removeprefix("response.") if self.log.events else ""
         return last if last in ("completed", "incomplete", "failed") else "cancelled"
 
     @property
@@ -65,26 +72,21 @@ class Run:
         """Whether no event will follow."""
         return self.log.closed
 
-    async def wait(self, other: asyncio.Task[None], *, timeout_seconds: float) -> None:
-        """Wait for the end, for `other` or for the time to pass."""
-        assert self._task is not None
-        await asyncio.wait(
-            (self._task, other), timeout=timeout_seconds, return_when=asyncio.FIRST_COMPLETED
-        )
-
     def result(self) -> Response:
         """The response, as far as it is made."""
         return fold(self.log.events)
 
     def cancel(self) -> None:
         """Stop the model. For a response that nobody reads any more."""
-        if self._task is not None:
+        # What is whole already is not thrown away.
+        if self._task is not None and not self._concluding:
             self._task.cancel()
 
     def stop(self, reason: APIError) -> None:
         """Stop the model and end the response as failed, for readers that are still there."""
-        self.stop_reason = reason
-        self.cancel()
+        if self.stop_reason is None:
+            self.stop_reason = reason
+            self.cancel()
 
     def _ended(self, _: asyncio.Task[None]) -> None:
         # A task that is cancelled before its first step never comes to doing this itself.
@@ -92,19 +94,23 @@ class Run:
         self.log.close()
 
     async def _work(self) -> None:
-        ticker = _Ticker(self._keep_alive_seconds, self.log, self._builder)
+        ticker = _Ticker(self._keep_alive_seconds, self.log, self)
         try:
-            finish = await self._generate()
-            self._builder.finish(finish, self.usage)
-        except asyncio.CancelledError:
-            if self.stop_reason is None:
-                raise
-            self._fail(self.stop_reason)
-        except APIError as error:
-            self._fail(error)
-        except Exception:
-            _logger.exception("run failed")
-            self._fail(ServerError("The model failed while it answered."))
+            try:
+                finish = await self._generate()
+                self._builder.finish(finish, self.usage)
+            except asyncio.CancelledError:
+                if self.stop_reason is None:
+                    raise
+                await self._stopped(self.stop_reason)
+            except APIError as error:
+                self._fail(error)
+            except Exception:
+                _logger.exception("run failed")
+                self._fail(ServerError("The model failed while it answered."))
+            ticker.stop()
+            self._concluding = True
+            await self._conclude()
         finally:
             ticker.stop()
             self.log.close()
@@ -117,6 +123,17 @@ class Run:
                 self._builder.feed(delta)
         raise RuntimeError("the model ended without saying how")
 
+    async def _stopped(self, reason: APIError) -> None:
+        """End the response after its model was stopped."""
+        self._fail(reason)
+
+    async def _conclude(self) -> None:
+        """See to it that the end is known."""
+
+    def keep_alive(self) -> None:
+        """Say something for readers that would give up on silence."""
+        self._builder.keep_alive()
+
     def _fail(self, error: APIError) -> None:
         try:
             self._builder.fail(error, self.usage)
@@ -126,12 +143,12 @@ class Run:
 
 
 class _Ticker:
-    """Has the builder say something whenever nothing was said for `seconds`."""
+    """Has a run say something whenever nothing was said for `seconds`."""
 
-    def __init__(self, seconds: float, log: EventLog, builder: ResponseBuilder) -> None:
+    def __init__(self, seconds: float, log: EventLog, run: Run) -> None:
         self._seconds = seconds
         self._log = log
-        self._builder = builder
+        self._run = run
         self._seen = log.next_number
         self._schedule()
 
@@ -141,7 +158,7 @@ class _Ticker:
 
     def _tick(self) -> None:
         if self._log.next_number == self._seen:
-            self._builder.keep_alive()
+            self._run.keep_alive()
         self._seen = self._log.next_number
         self._schedule()
 
