@@ -24,6 +24,18 @@ def function_call_id() -> str:
     return f"fc_{secrets.token_hex(16)}"
 
 
+def function_call_output_id() -> str:
+    return f"fco_{secrets.token_hex(16)}"
+
+
+def custom_tool_call_id() -> str:
+    return f"ctc_{secrets.token_hex(16)}"
+
+
+def custom_tool_call_output_id() -> str:
+    return f"ctco_{secrets.token_hex(16)}"
+
+
 def call_id() -> str:
     return f"call_{secrets.token_hex(16)}"
 

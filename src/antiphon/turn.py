@@ -19,6 +19,48 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
+class Reasoning:
+    """What the model thought before it spoke or called."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of a tool that the model made.
+
+    `arguments` is a JSON text, maybe a broken or an empty one; for a `custom` tool any text.
+    """
+
+    call_id: str
+    name: str
+    arguments: str
+    custom: bool = False
+
+    @property
+    def text(self) -> str:
+        """The call as one text."""
+        return f"{self.name} {self.arguments}".rstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class CallResult:
+    """What a tool gave back to the call of the same `call_id`."""
+
+    call_id: str
+    output: str
+
+    @property
+    def text(self) -> str:
+        """The result as one text."""
+        return self.output
+
+
+#: One step of a conversation. Each has a `text`.
+Entry = Message | Reasoning | Call | CallResult
+
+
+@dataclass(frozen=True, slots=True)
 class Sampling:
     """How the next token is drawn from the model's scores.
 
@@ -42,9 +84,10 @@ class Sampling:
 class Turn:
     """A request made complete: everything that decides what the model says.
 
-    `instructions` belong to this turn alone; they come before every message. `max_output_tokens`
-    is the caller's limit, None for none but the context. `top_logprobs` is how many likeliest
-    tokens to report at each place, None for no log-probabilities at all.
+    `messages` is the conversation, oldest first. `instructions` belong to this turn alone; they
+    come before every message. `max_output_tokens` is the caller's limit, None for none but the
+    context. `top_logprobs` is how many likeliest tokens to report at each place, None for no
+    log-probabilities at all.
 
     `tenant` is who asks: it separates what may be shared, such as cached prefixes, and gets its
     share of a busy engine. A higher `priority` goes first. `cache_key` marks prefixes that will be
@@ -52,7 +95,7 @@ class Turn:
     say. `private` keeps everything of it out of what outlives the process.
     """
 
-    messages: tuple[Message, ...]
+    messages: tuple[Entry, ...]
     instructions: str | None = None
     sampling: Sampling = Sampling()
     max_output_tokens: int | None = None
