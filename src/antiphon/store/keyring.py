@@ -118,12 +118,12 @@ class MasterKeyFile:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             # Of two that do this at once one must lose, not its key.
             self.path.touch(mode=0o600, exist_ok=False)
-        except FileExistsError:
+        except OSError as error:
+            if not self.path.exists():
+                raise self._not_written(error) from error
             raise KeyRingError(
                 f"there is a key ring {self.path} already: add a key to it, or move it away"
             ) from None
-        except OSError as error:
-            raise self._not_written(error) from error
         key = _new_key()
         self._write([key])
         return key
