@@ -24,6 +24,7 @@ TARGET = ROOT / "src" / "antiphon" / "spec"
 
 _COVERAGE_TITLES = {
     "request": "Request fields",
+    "conversation": "Fields of requests about conversations",
     "include": "Values of include",
     "input_items": "Input items",
     "content_parts": "Content parts",
@@ -83,14 +84,21 @@ def coverage_tables(coverage: dict[str, Any]) -> str:
         "Of what the server sends, *dropped* means that it is never sent.",
     ]
     for section, title in _COVERAGE_TITLES.items():
-        lines += [f"\n### {title}\n", "| Name | Status | |", "|---|---|---|"]
-        for name, line in coverage[section].items():
-            why = line.get("why", "")
-            if "neutral" in line:
-                values = ", ".join(f"`{json.dumps(value)}`" for value in line["neutral"])
-                why += f" Always let through: {values}."
-            lines.append(f"| `{name}` | {line['status']} | {why.strip()} |")
+        lines += [f"\n### {title}\n", *_table(coverage[section])]
+    stateless = {k: v for section in coverage["stateless"].values() for k, v in section.items()}
+    lines += ["\n### Where the setting `state` is `off`\n", *_table(stateless)]
     return "\n".join(lines) + "\n"
+
+
+def _table(rules: dict[str, Any]) -> list[str]:
+    lines = ["| Name | Status | |", "|---|---|---|"]
+    for name, line in rules.items():
+        why = line.get("why", "")
+        if "neutral" in line:
+            values = ", ".join(f"`{json.dumps(value)}`" for value in line["neutral"])
+            why += f" Always let through: {values}."
+        lines.append(f"| `{name}` | {line['status']} | {why.strip()} |")
+    return lines
 
 
 def types_module(document: dict[str, Any]) -> str:

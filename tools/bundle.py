@@ -22,6 +22,8 @@ SCHEMA_ORDER = (
     "response",
     "items_out",
     "content_out",
+    "items_stored",
+    "conversations",
     "stream",
     "events",
     "tools",

@@ -16,10 +16,12 @@ Schema = dict[str, Any]
 _SCALARS = {"string", "integer", "number", "boolean", "null"}
 _KEYWORDS = {
     *("$ref", "additionalProperties", "anyOf", "const", "contentMediaType", "contentSchema"),
-    *("description", "discriminator", "enum", "format", "items", "maxLength", "maxProperties"),
-    *("maximum", "minItems", "minLength", "minimum", "not", "oneOf", "pattern", "properties"),
-    *("propertyNames", "required", "type"),
+    *("description", "discriminator", "enum", "format", "items", "maxItems", "maxLength"),
+    *("maxProperties", "maximum", "minItems", "minLength", "minimum", "not", "oneOf", "pattern"),
+    *("properties", "propertyNames", "required", "type"),
 }
+#: What is asked of conversations.
+_CONVERSATION_BODIES = ("CreateConversation", "UpdateConversation", "CreateConversationItems")
 _METHODS = ("get", "put", "post", "delete", "patch")
 _NULL = {"type": "null"}
 #: Objects of options, and the request field each stands in. Each option is covered by itself.
@@ -157,6 +159,7 @@ def _coverage_problems(document: Schema, coverage: dict[str, Any]) -> Iterator[s
         covered = {p.split(".")[1] for p in coverage["request"] if p.startswith(f"{prefix}.")}
         yield from _compared(f"request {prefix}", covered, set(schemas[option]["properties"]))
     expected = {
+        "conversation": {n for body in _CONVERSATION_BODIES for n in schemas[body]["properties"]},
         "include": set(schemas["IncludeValue"]["enum"]),
         "tools": set(schemas["KnownToolType"]["enum"]),
         "input_items": _tags(schemas, "InputItem"),
@@ -167,8 +170,13 @@ def _coverage_problems(document: Schema, coverage: dict[str, Any]) -> Iterator[s
     }
     for section, names in expected.items():
         yield from _compared(section, set(coverage[section]), names)
-    for section in ("request", *expected):
-        for name, line in coverage[section].items():
+    for section, lines in coverage["stateless"].items():
+        for name in sorted(lines.keys() - coverage[section].keys()):
+            yield f"coverage: stateless {section} names {name}, of which {section} says nothing"
+    sections = {name: coverage[name] for name in ("request", *expected)}
+    sections |= {f"stateless {name}": lines for name, lines in coverage["stateless"].items()}
+    for section, lines in sections.items():
+        for name, line in lines.items():
             if line["status"] not in ("served", "dropped", "rejected"):
                 yield f"coverage: {section} {name} is {line['status']}"
 

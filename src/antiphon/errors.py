@@ -9,7 +9,7 @@
     │   │   ├── IntegerBelowMinimum, IntegerAboveMaximum
     │   │   ├── DecimalBelowMinimum, DecimalAboveMaximum
     │   │   ├── StringTooShort, StringTooLong
-    │   │   ├── ArrayTooShort
+    │   │   ├── ArrayTooShort, ArrayTooLong
     │   │   └── TooManyProperties
     │   ├── UnknownParameter
     │   ├── UnsupportedParameter
@@ -131,6 +131,10 @@ class StringTooLong(InvalidValue):
 
 class ArrayTooShort(InvalidValue):
     code = "array_below_min_length"
+
+
+class ArrayTooLong(InvalidValue):
+    code = "array_above_max_length"
 
 
 class TooManyProperties(InvalidValue):

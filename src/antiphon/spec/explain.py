@@ -144,6 +144,12 @@ class Explainer:
                 f"Invalid {_quoted(path)}: expected at least {schema['minItems']} entries.",
                 param=dotted(path),
             )
+        if len(value) > schema.get("maxItems", len(value)):
+            return errors.ArrayTooLong(
+                f"Invalid {_quoted(path)}: at most {schema['maxItems']} entries are allowed, "
+                f"but there are {len(value)}.",
+                param=dotted(path),
+            )
         for index, child in enumerate(value):
             found = self._walk(schema.get("items", {}), child, (*path, index))
             if found:

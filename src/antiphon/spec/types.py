@@ -229,7 +229,7 @@ class ReplayedRefusal(TypedDict):
 ResponseStatus: TypeAlias = Literal['queued', 'in_progress', 'completed', 'incomplete', 'failed', 'cancelled']
 
 
-ResponseErrorCode: TypeAlias = Literal['server_error', 'rate_limit_exceeded', 'invalid_prompt', 'invalid_image', 'invalid_image_format', 'invalid_base64_image', 'invalid_image_url', 'image_too_large', 'image_too_small', 'image_parse_error', 'image_file_too_large', 'unsupported_image_media_type', 'empty_image_file', 'failed_to_download_image', 'image_file_not_found']
+ResponseErrorCode: TypeAlias = Literal['server_error', 'rate_limit_exceeded', 'invalid_prompt', 'invalid_image', 'invalid_image_format', 'invalid_base64_image', 'invalid_image_url', 'image_too_large', 'image_too_small', 'image_parse_error', 'image_file_too_large', 'unsupported_image_media_type', 'empty_image_file', 'failed_to_download_image', 'image_file_not_found', 'server_restarted', 'deadline_exceeded']
 
 
 IncompleteReason: TypeAlias = Literal['max_output_tokens', 'content_filter']
@@ -300,6 +300,14 @@ class EffectiveTextFormatJsonObject(TypedDict):
 EffectiveServiceTier: TypeAlias = Literal['default', 'flex', 'priority']
 
 
+class ResponseConversation(TypedDict):
+    """
+    The conversation that a response belongs to.
+    """
+
+    id: str
+
+
 class InputTokenCount(TypedDict):
     """
     How many tokens an input is.
@@ -307,6 +315,16 @@ class InputTokenCount(TypedDict):
 
     object: Literal['response.input_tokens']
     input_tokens: int
+
+
+class DeletedResponse(TypedDict):
+    """
+    Says that a response is gone.
+    """
+
+    id: str
+    object: Literal['response']
+    deleted: Literal[True]
 
 
 class OutputCompaction(TypedDict):
@@ -431,6 +449,64 @@ MessageContentPart: TypeAlias = OutputText | OutputRefusal
 
 
 OutputContentPart: TypeAlias = OutputText | OutputRefusal | ReasoningText
+
+
+StoredItemId: TypeAlias = str
+
+
+class InputTextResource(TypedDict):
+    """
+    Text written by the sender of a message.
+    """
+
+    type: Literal['input_text']
+    text: str
+
+
+class InputImageResource(TypedDict):
+    """
+    A picture, as it was sent.
+    """
+
+    type: Literal['input_image']
+    image_url: str | None
+    file_id: str | None
+    detail: ImageDetail
+
+
+class InputFileResource(TypedDict):
+    """
+    A document, as it was sent.
+    """
+
+    type: Literal['input_file']
+    file_data: str | None
+    file_url: str | None
+    file_id: str | None
+    filename: str | None
+    detail: NotRequired[FileDetail]
+
+
+InputPartResource: TypeAlias = InputTextResource | InputImageResource | InputFileResource
+
+
+ToolOutputParts: TypeAlias = list[InputPartResource]
+"""
+What a tool gave back, part by part.
+"""
+
+
+ToolOutputResource: TypeAlias = str | ToolOutputParts
+
+
+class DeletedConversation(TypedDict):
+    """
+    Says that a conversation is gone.
+    """
+
+    id: str
+    object: Literal['conversation.deleted']
+    deleted: Literal[True]
 
 
 class StreamFrame(TypedDict):
@@ -780,7 +856,7 @@ class ToolChoiceHosted(TypedDict):
 ErrorType: TypeAlias = Literal['invalid_request_error', 'rate_limit_error', 'server_error']
 
 
-ErrorCode: TypeAlias = Literal['invalid_json', 'missing_required_parameter', 'invalid_type', 'invalid_value', 'integer_below_min_value', 'integer_above_max_value', 'decimal_below_min_value', 'decimal_above_max_value', 'string_below_min_length', 'string_above_max_length', 'array_below_min_length', 'object_above_max_properties', 'unknown_parameter', 'unsupported_parameter', 'unsupported_value', 'invalid_tool', 'invalid_prompt', 'context_length_exceeded', 'previous_response_not_found', 'chain_too_long', 'missing_api_key', 'invalid_api_key', 'unknown_url', 'model_not_found', 'response_not_found', 'conversation_not_found', 'item_not_found', 'method_not_allowed', 'upgrade_required', 'response_in_progress', 'conversation_locked', 'event_log_expired', 'response_cancelled', 'events_expired', 'payload_too_large', 'history_too_large', 'unsupported_media_type', 'request_timeout', 'idempotency_key_reused', 'rate_limit_exceeded', 'server_error', 'server_restarted', 'deadline_exceeded', 'storage_unavailable', 'storage_corrupt', 'history_busy', 'server_shutting_down', 'gateway_timeout']
+ErrorCode: TypeAlias = Literal['invalid_json', 'missing_required_parameter', 'invalid_type', 'invalid_value', 'integer_below_min_value', 'integer_above_max_value', 'decimal_below_min_value', 'decimal_above_max_value', 'string_below_min_length', 'string_above_max_length', 'array_below_min_length', 'array_above_max_length', 'object_above_max_properties', 'unknown_parameter', 'unsupported_parameter', 'unsupported_value', 'invalid_tool', 'invalid_prompt', 'context_length_exceeded', 'previous_response_not_found', 'chain_too_long', 'missing_api_key', 'invalid_api_key', 'unknown_url', 'model_not_found', 'response_not_found', 'conversation_not_found', 'item_not_found', 'method_not_allowed', 'upgrade_required', 'response_in_progress', 'conversation_locked', 'event_log_expired', 'response_cancelled', 'events_expired', 'payload_too_large', 'history_too_large', 'unsupported_media_type', 'request_timeout', 'idempotency_key_reused', 'rate_limit_exceeded', 'server_error', 'server_restarted', 'deadline_exceeded', 'storage_unavailable', 'storage_corrupt', 'history_busy', 'server_shutting_down', 'gateway_timeout']
 
 
 class ErrorDetail(TypedDict):
@@ -891,6 +967,56 @@ class ModelStatus(TypedDict):
     engine: EngineStatus | None
 
 
+StateKind: TypeAlias = Literal['sqlite', 'postgres', 'memory']
+
+
+class StoreCounts(TypedDict):
+    """
+    How much is stored now, whoever owns it.
+    """
+
+    responses: int
+    queued: int
+    running: int
+    conversations: int
+    items: int
+    item_bytes: int
+    events: int
+    event_bytes: int
+    blobs: int
+    blob_bytes: int
+    workers: int
+
+
+class StoreCounters(TypedDict):
+    """
+    What happened in the store since this process began.
+    """
+
+    hits: int
+    misses: int
+    writes: int
+    evictions: int
+    expirations: int
+    rejections: int
+    takeovers: int
+    events: int
+    event_bytes: int
+
+
+class StoreStatus(TypedDict):
+    """
+    What is stored, and what is going on there.
+    """
+
+    state: StateKind
+    counts: StoreCounts
+    counters: StoreCounters
+    readers: int
+    background_running: int
+    history_bytes_in_use: int
+
+
 class ServerStatus(TypedDict):
     """
     What the server runs, and how.
@@ -899,6 +1025,7 @@ class ServerStatus(TypedDict):
     object: Literal['server.status']
     version: str
     models: list[ModelStatus]
+    store: StoreStatus | None
 
 
 class JsonObject(TypedDict):
@@ -2686,6 +2813,117 @@ class OutputCustomToolCallOutput(TypedDict):
     status: ItemStatus
 
 
+class InputMessageResource(TypedDict):
+    """
+    A message by a user, the system or the developer.
+    """
+
+    type: Literal['message']
+    id: StoredItemId
+    role: InputRole
+    status: ItemStatus
+    content: list[InputPartResource]
+
+
+class OutputMessageResource(TypedDict):
+    """
+    A message by the model, or one that a client sent as history.
+    """
+
+    type: Literal['message']
+    id: StoredItemId
+    role: Literal['assistant']
+    status: ItemStatus
+    content: list[MessageContentPart]
+    phase: NotRequired[MessagePhase]
+
+
+class ReasoningResource(TypedDict):
+    """
+    Reasoning of the model.
+    """
+
+    type: Literal['reasoning']
+    id: StoredItemId
+    status: ItemStatus
+    summary: list[SummaryText]
+    content: list[ReasoningText]
+    encrypted_content: NotRequired[str]
+
+
+class FunctionCallResource(TypedDict):
+    """
+    A call of a function.
+    """
+
+    type: Literal['function_call']
+    id: StoredItemId
+    call_id: str
+    name: str
+    namespace: NotRequired[str]
+    arguments: str
+    status: ItemStatus
+
+
+class FunctionCallOutputResource(TypedDict):
+    """
+    The result of a function call.
+    """
+
+    type: Literal['function_call_output']
+    id: StoredItemId
+    call_id: str | None
+    output: ToolOutputResource
+    name: NotRequired[str]
+    namespace: NotRequired[str]
+    status: ItemStatus
+
+
+class CustomToolCallResource(TypedDict):
+    """
+    A call of a custom tool.
+    """
+
+    type: Literal['custom_tool_call']
+    id: StoredItemId
+    call_id: str
+    name: str
+    namespace: NotRequired[str]
+    input: str
+    status: ItemStatus
+
+
+class CustomToolCallOutputResource(TypedDict):
+    """
+    The result of a custom tool call.
+    """
+
+    type: Literal['custom_tool_call_output']
+    id: StoredItemId
+    call_id: str
+    output: ToolOutputResource
+    status: ItemStatus
+
+
+class UpdateConversation(TypedDict):
+    """
+    Replaces the metadata of a conversation.
+    """
+
+    metadata: Metadata | None
+
+
+class Conversation(TypedDict):
+    """
+    A stored conversation, without its items.
+    """
+
+    id: str
+    object: Literal['conversation']
+    created_at: int
+    metadata: Metadata
+
+
 class ErrorEventDetail(TypedDict):
     """
     What went wrong, for clients that look for it in an object of its own.
@@ -2699,8 +2937,10 @@ class ErrorEventDetail(TypedDict):
 
 class ErrorEvent(TypedDict):
     """
-    Something went wrong while the response was made; `response.failed` follows. The same facts stand twice, flat and
-    nested, as clients look in either place.
+    Something went wrong while the response was made; `response.failed` follows. Nothing follows one of the code
+    `response_cancelled`, which ends the stream of a response that was cancelled, nor one that ends a single reader's
+    stream, such as `events_expired` for a reader so slow that the next events are not kept any more. The same facts stand
+    twice, flat and nested, as clients look in either place.
 
     """
 
@@ -2908,6 +3148,38 @@ Input: TypeAlias = str | InputItems
 OutputItem: TypeAlias = OutputMessage | OutputReasoning | OutputFunctionCall | OutputFunctionCallOutput | OutputCustomToolCall | OutputCustomToolCallOutput | OutputCompaction | OutputFileSearchCall | OutputWebSearchCall | OutputComputerCall | OutputComputerCallOutput | OutputProgram | OutputProgramOutput | OutputToolSearchCall | OutputToolSearchOutput | OutputAdditionalTools | OutputImageGenerationCall | OutputCodeInterpreterCall | OutputLocalShellCall | OutputLocalShellCallOutput | OutputShellCall | OutputShellCallOutput | OutputApplyPatchCall | OutputApplyPatchCallOutput | OutputMcpCall | OutputMcpListTools | OutputMcpApprovalRequest | OutputMcpApprovalResponse
 
 
+ItemResource: TypeAlias = InputMessageResource | OutputMessageResource | ReasoningResource | FunctionCallResource | FunctionCallOutputResource | CustomToolCallResource | CustomToolCallOutputResource | OutputCompaction | OutputFileSearchCall | OutputWebSearchCall | OutputComputerCall | OutputComputerCallOutput | OutputProgram | OutputProgramOutput | OutputToolSearchCall | OutputToolSearchOutput | OutputAdditionalTools | OutputImageGenerationCall | OutputCodeInterpreterCall | OutputLocalShellCall | OutputLocalShellCallOutput | OutputShellCall | OutputShellCallOutput | OutputApplyPatchCall | OutputApplyPatchCallOutput | OutputMcpCall | OutputMcpListTools | OutputMcpApprovalRequest | OutputMcpApprovalResponse
+
+
+class ItemList(TypedDict):
+    """
+    A page of stored items.
+    """
+
+    object: Literal['list']
+    data: list[ItemResource]
+    first_id: str
+    last_id: str
+    has_more: bool
+
+
+class CreateConversation(TypedDict):
+    """
+    Asks for a new conversation. All of it may be left out.
+    """
+
+    items: NotRequired[list[InputItem] | None]
+    metadata: NotRequired[Metadata | None]
+
+
+class CreateConversationItems(TypedDict):
+    """
+    Adds items to the end of a conversation.
+    """
+
+    items: list[InputItem]
+
+
 class OutputItemAddedEvent(TypedDict):
     """
     An item begins. It is announced empty and whole.
@@ -3008,6 +3280,7 @@ class Response(TypedDict):
     incomplete_details: IncompleteDetails | None
     model: str
     previous_response_id: str | None
+    conversation: ResponseConversation | None
     instructions: str | None
     output: list[OutputItem]
     usage: Usage | None

@@ -38,6 +38,7 @@ class ServerHandlers:
             "object": "server.status",
             "version": __version__,
             "models": [model.status() for model in self._router.models],
+            "store": None,
         }
         return json_response(status)
 
