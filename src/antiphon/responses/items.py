@@ -132,7 +132,7 @@ def _answering(
                 param=param,
             )
         raise InvalidValue(f"No tool call found for {words} with call_id '{call_id}'.", param=param)
-    return {name: value for name, value in item.items() if name not in ("name", "namespace")}
+    return item
 
 
 def _entries(item: Mapping[str, Any]) -> Iterator[Entry]:
@@ -147,7 +147,7 @@ def _entries(item: Mapping[str, Any]) -> Iterator[Entry]:
         case "custom_tool_call":
             yield Call(item["call_id"], item["name"], item["input"], custom=True)
         case "function_call_output" | "custom_tool_call_output":
-            yield CallResult(item["call_id"], _text(item["output"]))
+            yield CallResult(item["call_id"] or "", _text(item["output"]))
         case kind:
             raise ValueError(f"no model can be shown an item of type {kind}")
 
@@ -202,13 +202,18 @@ def _custom_tool_call(given: Mapping[str, Any]) -> Item:
     return _call(given, "input")
 
 
-def _output(given: Mapping[str, Any]) -> Item:
+def _custom_tool_call_output(given: Mapping[str, Any]) -> Item:
     output = given["output"]
     if not isinstance(output, str):
         output = [input_part(part) for part in output]
-    item = {"call_id": given.get("call_id"), "output": output, "status": _status(given)}
-    if item["call_id"] is None and given.get("name") is not None:
-        item["name"] = given["name"]
+    return {"call_id": given.get("call_id"), "output": output, "status": _status(given)}
+
+
+def _function_call_output(given: Mapping[str, Any]) -> Item:
+    item = _custom_tool_call_output(given)
+    for name in ("name", "namespace"):
+        if given.get(name) is not None:
+            item[name] = given[name]
     return item
 
 
@@ -221,7 +226,7 @@ _KINDS: Mapping[str, tuple[Callable[[], str], Callable[[Mapping[str, Any]], Item
     "message": (ids.message_id, _message),
     "reasoning": (ids.reasoning_id, _reasoning),
     "function_call": (ids.function_call_id, _function_call),
-    "function_call_output": (ids.function_call_output_id, _output),
+    "function_call_output": (ids.function_call_output_id, _function_call_output),
     "custom_tool_call": (ids.custom_tool_call_id, _custom_tool_call),
-    "custom_tool_call_output": (ids.custom_tool_call_output_id, _output),
+    "custom_tool_call_output": (ids.custom_tool_call_output_id, _custom_tool_call_output),
 }

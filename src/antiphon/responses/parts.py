@@ -5,14 +5,6 @@ from typing import Any
 
 Part = dict[str, Any]
 
-#: The fields of parts that no client must fill in; those of other names are the client's own.
-_INPUT_FIELDS: Mapping[str, tuple[str, ...]] = {
-    "input_text": ("text",),
-    "input_image": ("detail", "file_id", "image_url"),
-    "input_file": ("detail", "file_data", "file_id", "file_url", "filename"),
-    "input_video": ("video_url",),
-    "input_audio": ("input_audio",),
-}
 #: The fields of annotations; all are needed.
 _ANNOTATIONS: Mapping[str, Mapping[str, type]] = {
     "url_citation": {"url": str, "title": str, "start_index": int, "end_index": int},
@@ -29,15 +21,25 @@ _ANNOTATIONS: Mapping[str, Mapping[str, type]] = {
 
 
 def input_part(given: Mapping[str, Any]) -> Part:
-    """A part of what a user says or a tool gives back."""
-    kind = given["type"]
-    part = {"type": kind}
-    for field in _INPUT_FIELDS[kind]:
-        if given.get(field) is not None:
-            part[field] = given[field]
-    if kind == "input_image":
-        part.setdefault("detail", "auto")
-    return part
+    """A part of what a user says or a tool gives back: text, an image or a file."""
+    match given["type"]:
+        case "input_text":
+            return {"type": "input_text", "text": given["text"]}
+        case "input_image":
+            return {
+                "type": "input_image",
+                "image_url": given.get("image_url"),
+                "file_id": given.get("file_id"),
+                "detail": given.get("detail") or "auto",
+            }
+        case "input_file":
+            names = ("file_data", "file_url", "file_id", "filename")
+            part = {"type": "input_file", **{name: given.get(name) for name in names}}
+            if given.get("detail") is not None:
+                part["detail"] = given["detail"]
+            return part
+        case kind:
+            raise ValueError(f"parts of type {kind} are not kept")
 
 
 def answer_part(given: Mapping[str, Any]) -> Part:
