@@ -2,7 +2,8 @@
 
 Connexion 3.3 reads OpenAPI 3.0 with JSON Schema Draft 4 and would silently ignore most of a 3.1
 document. It gets a view with the paths, parameters, media types and security of the document, in
-which every body schema is replaced by a pointer to the real one; `validation` checks bodies by it.
+which every body schema is replaced by a pointer to the real one, and every parameter has one
+beside its own; `validation` checks bodies by it and explains what is wrong with parameters.
 """
 
 import re
@@ -11,7 +12,7 @@ from copy import deepcopy
 from antiphon.spec.contract import Document
 from antiphon.spec.explain import resolve
 
-#: Where the view keeps the pointer to a body's schema.
+#: Where the view keeps the pointer to the schema of a body or a parameter.
 SCHEMA_POINTER = "x-schema-pointer"
 
 _METHODS = ("get", "put", "post", "delete", "patch")
@@ -60,10 +61,18 @@ def _operation_view(document: Document, path: str, method: str, shared: list[Doc
 
 def _parameter_view(document: Document, parameter: Document) -> Document:
     resolved = resolve(document, parameter)
-    schema = resolved["schema"]
+    schema = dict(resolved["schema"])
     if not isinstance(schema.get("type"), str):
         raise ValueError(f"parameter {resolved['name']} has no single type")
-    return {key: deepcopy(resolved[key]) for key in ("name", "in", "required", "schema")}
+    if "items" in schema:
+        schema["items"] = resolve(document, schema["items"])
+    return {
+        "name": resolved["name"],
+        "in": resolved["in"],
+        "required": resolved.get("required", False),
+        "schema": deepcopy(schema),
+        SCHEMA_POINTER: f"{parameter['$ref']}/schema",
+    }
 
 
 def _pointer(media: Document, base: str, media_type: str) -> str:

@@ -5,7 +5,7 @@ document; the handler gets the parsed value as `payload`.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
 from typing import Any, Protocol
 
 import orjson
@@ -43,7 +43,7 @@ def validator_map(contract: Contract, limits: BodyLimits) -> dict[str, Any]:
             if not raw and self._required:
                 raise errors.InvalidJSON("The body is empty, but must be a JSON object.")
             try:
-                value = orjson.loads(raw)
+                value = orjson.loads(raw or b"{}")
             except orjson.JSONDecodeError as error:
                 raise errors.InvalidJSON(f"The body is not valid JSON: {error}.") from None
             pointer = self._schema[SCHEMA_POINTER]
@@ -53,7 +53,26 @@ def validator_map(contract: Contract, limits: BodyLimits) -> dict[str, Any]:
             extensions.setdefault("connexion_context", {})["payload"] = value
             return receive, scope
 
+    class ParameterValidator(ConnexionParameterValidator):  # Likewise.
+        # Query parameters that the document does not name are let through: clients send their own.
+        def validate_request(self, request: ConnexionRequest) -> None:
+            for parameter, value in _parameters(self.parameters, request):
+                if self.validate_parameter(parameter["in"], value, parameter):
+                    raise contract.explain(parameter[SCHEMA_POINTER], value, name=parameter["name"])
+
     return {"body": {"application/json": BodyValidator}, "parameter": ParameterValidator}
+
+
+def _parameters(
+    parameters: Mapping[str, list[dict[str, Any]]], request: ConnexionRequest
+) -> Iterator[tuple[dict[str, Any], Any]]:
+    """Every parameter of an operation with its value, converted if it could be; None if absent."""
+    for parameter in parameters.get("query", ()):
+        yield parameter, request.query_params.get(parameter["name"])
+    for parameter in parameters.get("path", ()):
+        yield parameter, request.path_params.get(parameter["name"])
+    for parameter in parameters.get("header", ()):
+        yield parameter, request.headers.get(parameter["name"])
 
 
 async def _read(receive: Receive, headers: Headers, limits: BodyLimits) -> bytes:
@@ -91,25 +110,3 @@ def _too_large(limits: BodyLimits) -> errors.PayloadTooLarge:
     return errors.PayloadTooLarge(
         f"The body is larger than {limits.max_body_bytes} bytes.", headers={"connection": "close"}
     )
-
-
-class ParameterValidator(ConnexionParameterValidator):
-    """Connexion's check of parameters, with errors that name the parameter.
-
-    Query parameters that the document does not name are let through: clients send their own.
-    """
-
-    def validate_request(self, request: ConnexionRequest) -> None:
-        checks = (
-            ("query", self.validate_query_parameter),
-            ("path", self.validate_path_parameter),
-            ("header", self.validate_header_parameter),
-        )
-        for place, check in checks:
-            for parameter in self.parameters.get(place, []):
-                if check(parameter, request):
-                    kind = parameter["schema"]["type"]
-                    raise errors.InvalidValue(
-                        f"Invalid {place} parameter '{parameter['name']}': expected {kind}.",
-                        param=parameter["name"],
-                    )

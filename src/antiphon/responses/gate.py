@@ -3,7 +3,7 @@
 Nothing is ignored in silence: what is left out is named, so that the caller can be told.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -31,15 +31,22 @@ class Dropped:
 
 
 class Gate:
-    """Applies the coverage to request bodies. With `strict` whatever would be left out is refused.
+    """Applies the coverage to request bodies. With `strict` whatever would be left out is refused,
+    with `stateless` what needs a store is.
 
     A body that passes holds only what is done, and no null where null means absent.
     """
 
-    def __init__(self, contract: Contract, *, strict: bool = False) -> None:
+    def __init__(
+        self, contract: Contract, *, strict: bool = False, stateless: bool = False
+    ) -> None:
         coverage = contract.coverage
+        if stateless:
+            overlays = coverage["stateless"].items()
+            coverage = {**coverage, **{k: {**coverage[k], **lines} for k, lines in overlays}}
         self._strict = strict
         self._fields = _field_rules(coverage["request"])
+        self._conversation_fields = _field_rules(coverage["conversation"])
         self._foreign: Mapping[str, str | None] = coverage["foreign"]
         self._includes = _rules(coverage["include"])
         self._items = _rules(coverage["input_items"])
@@ -51,25 +58,41 @@ class Gate:
 
         Raises `UnsupportedParameter`, `UnsupportedValue`, `UnknownParameter` or `InvalidTool`.
         """
-        kept: dict[str, Any] = {}
-        dropped: list[Dropped] = []
-        for name, value in body.items():
-            if value is None:
-                continue
-            rules = self._fields.get(name)
-            if rules is None:
-                self._refuse_foreign(name)
-                self._unknown(name, dropped)
-                continue
-            value = self._field(name, value, rules, dropped)
-            if value is not None:
-                kept[name] = value
+        kept, dropped = self._fields_of(body, self._fields, self._refuse_foreign)
         if "include" in kept:
             kept["include"] = self._included(kept["include"], dropped)
         if "tools" in kept:
             kept["tools"] = self._offered(kept["tools"], dropped)
         if isinstance(kept.get("input"), list):
-            kept["input"] = self._admitted(kept["input"], dropped)
+            kept["input"] = self._admitted("input", kept["input"], dropped)
+        return kept, dropped
+
+    def apply_conversation(self, body: Mapping[str, Any]) -> tuple[dict[str, Any], list[Dropped]]:
+        """The same for the body of a request about a conversation."""
+        kept, dropped = self._fields_of(body, self._conversation_fields, lambda name: None)
+        if "items" in kept:
+            kept["items"] = self._admitted("items", kept["items"], dropped)
+        return kept, dropped
+
+    def _fields_of(
+        self,
+        body: Mapping[str, Any],
+        fields: Mapping[str, Sequence[tuple[tuple[str, ...], Rule]]],
+        refuse_foreign: Callable[[str], None],
+    ) -> tuple[dict[str, Any], list[Dropped]]:
+        kept: dict[str, Any] = {}
+        dropped: list[Dropped] = []
+        for name, value in body.items():
+            if value is None:
+                continue
+            rules = fields.get(name)
+            if rules is None:
+                refuse_foreign(name)
+                self._unknown(name, dropped)
+                continue
+            value = self._field(name, value, rules, dropped)
+            if value is not None:
+                kept[name] = value
         return kept, dropped
 
     def _refuse_foreign(self, name: str) -> None:
@@ -138,13 +161,15 @@ class Gate:
                 offered.append(tool)
         return offered
 
-    def _admitted(self, items: list[dict[str, Any]], dropped: list[Dropped]) -> list[Any]:
+    def _admitted(
+        self, place: str, items: list[dict[str, Any]], dropped: list[Dropped]
+    ) -> list[Any]:
         admitted = []
         for index, item in enumerate(items):
             kind = item.get("type") or ("message" if "role" in item else "item_reference")
             if not self._passes(
                 self._items[kind],
-                f"input[{index}]",
+                f"{place}[{index}]",
                 f"input.{kind}",
                 errors.UnsupportedValue,
                 dropped,
@@ -154,7 +179,7 @@ class Gate:
             for field, number, part in _parts(kind, item):
                 self._passes(
                     self._parts[part["type"]],
-                    f"input[{index}].{field}[{number}]",
+                    f"{place}[{index}].{field}[{number}]",
                     f"content.{part['type']}",
                     errors.UnsupportedValue,
                     dropped,

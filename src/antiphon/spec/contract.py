@@ -59,12 +59,13 @@ class Contract:
             )
         return validator
 
-    def explain(self, pointer: str, value: object) -> InvalidRequest:
-        """The error to answer a `value` with that does not fit the schema at `pointer`.
+    def explain(self, pointer: str, value: object, *, name: str | None = None) -> InvalidRequest:
+        """The error to answer a `value` with that does not fit the schema at `pointer`: a body, or
+        the parameter of a `name`.
 
         Of several mistakes it names the first.
         """
-        return self._explainer.explain(pointer, value)
+        return self._explainer.explain(pointer, value, () if name is None else (name,))
 
 
 def packaged_text(name: str) -> str:

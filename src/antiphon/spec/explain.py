@@ -104,11 +104,14 @@ class Explainer:
         self._document = document
         self._accepts = accepts
 
-    def explain(self, pointer: str, value: object) -> errors.InvalidRequest:
-        """The first mistake in `value`, which the schema at `pointer` refused."""
-        found = self._walk({"$ref": pointer}, value, ())
+    def explain(self, pointer: str, value: object, path: Path = ()) -> errors.InvalidRequest:
+        """The first mistake in `value`, which stands at `path` of a request and which the schema at
+        `pointer` refused."""
+        found = self._walk({"$ref": pointer}, value, path)
         # A refusal that the walk cannot place is still a refusal.
-        return found or errors.InvalidValue("The body does not fit the document.")
+        return found or errors.InvalidValue(
+            f"Invalid {_quoted(path)}: it does not fit the document.", param=dotted(path)
+        )
 
     def _resolve(self, schema: Schema) -> Schema:
         return resolve(self._document, schema)

@@ -85,6 +85,12 @@ class ContextManagementEntry(TypedDict):
     compact_threshold: NotRequired[int | None]
 
 
+class CancelResponse(TypedDict):
+    """
+    Asks for a response to be cancelled. There is nothing to say about it, and what is said is not looked at.
+    """
+
+
 InputRole: TypeAlias = Literal['user', 'system', 'developer']
 
 

@@ -1,14 +1,15 @@
 """`/v1/responses`."""
 
-from typing import Any
+from typing import Any, Literal
 
 import connexion
 from starlette.responses import Response
 
-from antiphon.errors import MethodNotAllowed, UpgradeRequired
+from antiphon.errors import InvalidValue, MethodNotAllowed, UpgradeRequired
 from antiphon.http.answers import EventStream, JsonAnswer, dropped_headers
 from antiphon.http.json import json_response
 from antiphon.principal import Principal
+from antiphon.responses.pages import item_list
 from antiphon.responses.service import ResponseService
 
 
@@ -20,7 +21,8 @@ class ResponsesHandlers:
         self._timeout_seconds = timeout_seconds
 
     async def create_response(self, payload: dict[str, Any], user: Principal) -> Response:
-        started = await self._service.create(user, payload)
+        key = connexion.request.headers.get("idempotency-key")
+        started = await self._service.create(user, payload, idempotency_key=key)
         headers = dropped_headers(started.dropped)
         if started.streams:
             return EventStream(started.run, headers)
@@ -30,6 +32,38 @@ class ResponsesHandlers:
         counted = await self._service.count_input_tokens(user, payload)
         body = {"object": "response.input_tokens", "input_tokens": counted.input_tokens}
         return json_response(body, headers=dropped_headers(counted.dropped))
+
+    async def retrieve_response(
+        self, response_id: str, user: Principal, stream: bool, starting_after: int | None = None
+    ) -> Response:
+        if stream:
+            return EventStream(await self._service.tail(user, response_id, starting_after), {})
+        if starting_after is not None:
+            raise InvalidValue(
+                "Invalid 'starting_after': only streams begin after an event. Send 'stream=true'.",
+                param="starting_after",
+            )
+        return json_response(await self._service.retrieve(user, response_id))
+
+    async def delete_response(self, response_id: str, user: Principal) -> Response:
+        await self._service.delete(user, response_id)
+        return json_response({"id": response_id, "object": "response", "deleted": True})
+
+    async def cancel_response(self, response_id: str, user: Principal) -> Response:
+        return json_response(await self._service.cancel(user, response_id))
+
+    async def list_input_items(
+        self,
+        response_id: str,
+        user: Principal,
+        limit: int,
+        order: Literal["asc", "desc"],
+        after: str | None = None,
+    ) -> Response:
+        page = await self._service.input_items(
+            user, response_id, after=after, limit=limit, order=order
+        )
+        return json_response(item_list(page))
 
     async def connect_responses(self) -> Response:
         if connexion.request.headers.get("upgrade", "").lower() == "websocket":
