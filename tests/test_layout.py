@@ -30,6 +30,7 @@ MAY_KNOW = {
     "engine": set(),
     "formats": set(),
     "store": set(),
+    "webhooks": {"store"},
 }
 #: Modules that may know more than their layer, for they stand for a model in this process.
 MAY_KNOW_MORE = {
