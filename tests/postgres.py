@@ -24,6 +24,8 @@ _OPTIONS = {
     "full_page_writes": "off",
 }
 
+_INITDB = ("-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
+
 
 class NoPostgres(Exception):
     """There is none on this machine."""
@@ -73,8 +75,7 @@ def running_postgres() -> Iterator[Postgres]:
         if who:
             shutil.chown(folder, who["user"], who["group"])
         _run(
-            [bin_folder / "initdb", "-D", data, "-U", "antiphon", "-A", "trust", "-N"]
-            + ["-E", "UTF8", "--locale=C"],
+            [bin_folder / "initdb", "-D", data, "-U", "antiphon", *_INITDB],
             who,
         )
         options = " ".join(f"-c {name}='{value}'" for name, value in _OPTIONS.items())
