@@ -37,6 +37,8 @@ class Guard:
     def __init__(self, controls: re.Pattern[str], texts: Iterable[str]) -> None:
         self._controls = controls
         self._marker = _unused(list(texts))
+        # Some templates print a dictionary as Python does, which escapes the marker.
+        self._markers = re.compile(f"{self._marker}|{re.escape(_escaped(self._marker))}")
 
     def mark(self, text: str) -> str:
         """The text with a marker in each of its control tokens, also where two overlap."""
@@ -47,13 +49,17 @@ class Guard:
 
     def cut(self, rendered: str) -> Prompt:
         """The rendered prompt in pieces, without markers."""
-        return tuple(piece for piece in rendered.split(self._marker) if piece)
+        return tuple(piece for piece in self._markers.split(rendered) if piece)
+
+
+def _escaped(char: str) -> str:
+    return repr(char)[1:-1]
 
 
 def _unused(texts: Sequence[str]) -> str:
     for _ in range(_TRIES):
         char = chr(_FIRST + secrets.randbelow(_LAST - _FIRST + 1))
-        if not any(char in text for text in texts):
+        if not any(char in text or _escaped(char) in text for text in texts):
             return char
     raise InvalidPrompt(
         "The input is full of private-use characters: too few are left to keep its control tokens "

@@ -1,13 +1,12 @@
 """A chat template, as models bring it along: rendered in a sandbox, and probed for what it allows.
 
-Templates differ in ways that nothing announces: some have no system role, some want roles to
-alternate, some want content as a list, some drop what they do not know. So each is rendered a few
-times with made-up texts when it is loaded, and what came out decides how conversations are folded.
+It is probed when it is loaded, and what came out decides how conversations are folded. Where it
+refuses a conversation all the same, that is shown without reasoning, then with calls as texts.
 """
 
 import json
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, NoReturn
 
@@ -18,10 +17,13 @@ import jinja2.parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from antiphon.errors import InvalidPrompt, StartError
+from antiphon.formats.arguments import call_json
 from antiphon.formats.base import Prompt
+from antiphon.formats.calls import Result, Said, Shown
 from antiphon.formats.folding import Traits, fold
 from antiphon.formats.guard import Guard, control_pattern
-from antiphon.turn import Message, Role, Turn
+from antiphon.formats.probing import find_traits, shows_roles
+from antiphon.turn import Message, Turn
 
 #: For models that bring no template.
 PLAIN_TEMPLATE = """\
@@ -37,6 +39,7 @@ _RENDER_ERRORS = (
     LookupError,
     AttributeError,
     ArithmeticError,
+    RecursionError,
 )
 
 
@@ -68,25 +71,60 @@ class ChatTemplate:
         marks = (token for token in added if token in source and not token.isspace())
         self._controls = control_pattern({*controls, *marks})
         self._content: Callable[[str], Any] = str
-        self.traits = self._probe()
+        if not shows_roles(self._probed, "user"):
+            self._content = _as_parts
+            if not shows_roles(self._probed, "user"):
+                raise TemplateLoadError("the chat template shows no user message")
+        self.traits = find_traits(self._probed)
         self.turn_end = self._find_turn_end()
 
     def render(self, turn: Turn) -> Prompt:
         """See `ChatFormat.render`."""
-        messages = fold(turn, self.traits)
-        guard = Guard(self._controls, (message.text for message in messages))
-        marked = [Message(message.role, guard.mark(message.text)) for message in messages]
-        try:
-            return guard.cut(self._rendered(marked))
-        except _RENDER_ERRORS as error:
-            reason = "".join(guard.cut(str(error)))
-            raise InvalidPrompt(
-                f"The model's chat template refuses this conversation: {reason}", param="input"
-            ) from error
+        reason = ""
+        for traits in self._attempts(turn):
+            messages = fold(turn, traits)
+            texts: list[str] = []
+            self._as_json(messages, traits, _noting(texts))
+            guard = Guard(self._controls, texts)
+            try:
+                return guard.cut(self._rendered(self._as_json(messages, traits, guard.mark)))
+            except _RENDER_ERRORS as error:
+                reason = "".join(guard.cut(str(error)))
+        raise InvalidPrompt(
+            f"The model's chat template refuses this conversation: {reason}", param="input"
+        )
 
-    def _rendered(self, messages: Sequence[Message], *, generate: bool = True) -> str:
+    def _attempts(self, turn: Turn) -> Iterator[Traits]:
+        yield self.traits
+        if not all(isinstance(entry, Message) for entry in turn.messages):
+            if self.traits.reasoning is not None:
+                yield replace(self.traits, reasoning=None)
+            if self.traits.calls is not None:
+                yield replace(self.traits, reasoning=None, calls=None)
+
+    def _as_json(
+        self, messages: Sequence[Shown], traits: Traits, write: Callable[[str], str]
+    ) -> list[dict[str, Any]]:
+        """Messages as templates get them; `write` is applied to all that people or tools wrote."""
+        shown = []
+        for message in messages:
+            fields = {"role": message.role, "content": self._content(write(message.text))}
+            if isinstance(message, Result):
+                fields["tool_call_id"] = write(message.call_id)
+                fields["name"] = write(message.name)
+            elif isinstance(message, Said):
+                if message.reasoning and traits.reasoning is not None:
+                    fields[traits.reasoning] = write(message.reasoning)
+                if message.calls:
+                    fields["tool_calls"] = [
+                        call_json(c, traits.calls, write) for c in message.calls
+                    ]
+            shown.append(fields)
+        return shown
+
+    def _rendered(self, messages: Sequence[dict[str, Any]], *, generate: bool = True) -> str:
         return self._template.render(
-            messages=[{"role": m.role, "content": self._content(m.text)} for m in messages],
+            messages=messages,
             add_generation_prompt=generate,
             # Many templates ask whether these are none, which an undefined name is not.
             tools=None,
@@ -94,39 +132,29 @@ class ChatTemplate:
             **self._variables,
         )
 
-    def _probe(self) -> Traits:
-        if not self._shows("user"):
-            self._content = _as_parts
-            if not self._shows("user"):
-                raise TemplateLoadError("the chat template shows no user message")
-        system = self._shows("system", "user")
-        return Traits(
-            system=system,
-            # Also between two users, as some count only users and assistants when they alternate.
-            later_system=system
-            and self._shows("system", "user", "system", "user", "assistant", "system", "user"),
-            repeats=self._shows("user", "user", "assistant", "assistant", "user"),
-            assistant_first=self._shows("assistant", "user"),
-        )
-
-    def _shows(self, *roles: Role) -> bool:
-        """Whether a conversation of these roles is rendered with each text once and in order."""
-        messages = [Message(role, f"probe{number}text") for number, role in enumerate(roles)]
+    def _probed(self, messages: Sequence[Shown], traits: Traits) -> str | None:
         try:
-            rendered = self._rendered(messages)
+            return self._rendered(self._as_json(messages, traits, str))
         except _RENDER_ERRORS:
-            return False
-        return re.findall(r"probe\d+text", rendered) == [message.text for message in messages]
+            return None
 
     def _find_turn_end(self) -> str | None:
         """The first control token after an assistant's text."""
         messages = [Message("user", "question"), Message("assistant", "probetext")]
         try:
-            rendered = self._rendered(messages, generate=False)
+            rendered = self._rendered(self._as_json(messages, self.traits, str), generate=False)
         except _RENDER_ERRORS:
             return None
         found = self._controls.search(rendered.rpartition("probetext")[2])
         return found.group() if found else None
+
+
+def _noting(texts: list[str]) -> Callable[[str], str]:
+    def write(text: str) -> str:
+        texts.append(text)
+        return text
+
+    return write
 
 
 def _as_parts(text: str) -> list[dict[str, str]]:
