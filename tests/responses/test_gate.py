@@ -194,8 +194,8 @@ def test_the_callers_body_is_left_as_it_is(lenient: Gate):
 
 
 def test_what_is_left_out_is_named_in_the_order_of_the_body(lenient: Gate):
-    _, dropped = lenient.apply({"store": True, "zz": 1, "personality": "friendly"})
-    assert [entry.path for entry in dropped] == ["store", "zz", "personality"]
+    _, dropped = lenient.apply({"image": {"a": 1}, "zz": 1, "personality": "friendly"})
+    assert [entry.path for entry in dropped] == ["image", "zz", "personality"]
 
 
 # Fields that are not known
@@ -295,11 +295,18 @@ def test_items_that_are_rejected_are_refused_by_their_place(gate: Gate, kind: st
     assert kind in error.message and COVERAGE["input_items"][kind]["why"] in error.message
 
 
-@pytest.mark.parametrize("reference", [{"id": "msg_1"}, {"type": None, "id": "msg_1"}])
+@pytest.mark.parametrize("kind", with_status("input_items", "served"))
+def test_items_that_are_served_are_kept(gate: Gate, kind: str):
+    items = [{"type": kind, "id": "x"}]
+    assert gate.apply({"input": items}) == ({"input": items}, [])
+
+
+REFERENCES = [{"id": "msg_1"}, {"type": None, "id": "msg_1"}]
+
+
+@pytest.mark.parametrize("reference", REFERENCES)
 def test_inp_06_a_reference_without_a_type_is_known_for_one(gate: Gate, reference: dict[str, Any]):
-    error = refusal(gate, {"input": [reference]})
-    assert (type(error), error.param) == (errors.UnsupportedValue, "input[0]")
-    assert "item_reference" in error.message
+    assert gate.apply({"input": [reference]}) == ({"input": [reference]}, [])
 
 
 @pytest.mark.parametrize("kind", with_status("content_parts", "rejected"))
@@ -348,12 +355,91 @@ def test_tool_05_a_tool_that_is_forced_is_never_left_out_in_silence(gate: Gate):
         assert refusal(gate, {"tools": tools, "tool_choice": choice}).param == "tool_choice"
 
 
+# A server that keeps nothing
+
+
+@pytest.fixture(params=[False, True], ids=["lenient", "strict"])
+def stateless(contract: Contract, request: pytest.FixtureRequest) -> Gate:
+    return Gate(contract, strict=request.param, stateless=True)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [("background", True), ("previous_response_id", "resp_1"), ("conversation", {"id": "conv_1"})],
+)
+def test_without_a_store_what_needs_one_is_refused_and_says_why(
+    stateless: Gate, path: str, value: Any
+):
+    error = refusal(stateless, {"input": "hi", path: value})
+    assert (type(error), error.param) == (errors.UnsupportedParameter, path)
+    assert COVERAGE["stateless"]["request"][path]["why"] in error.message
+
+
+@pytest.mark.parametrize("reference", [{"type": "item_reference", "id": "msg_1"}, *REFERENCES])
+def test_without_a_store_references_are_refused(stateless: Gate, reference: dict[str, Any]):
+    error = refusal(stateless, {"input": [user(), reference]})
+    assert type(error) is errors.UnsupportedValue
+    assert (error.param or "").startswith("input[1]")
+    assert COVERAGE["stateless"]["input_items"]["item_reference"]["why"] in error.message
+
+
+def test_without_a_store_storing_is_left_out_and_named_or_with_strict_refused(contract: Contract):
+    kept, dropped = Gate(contract, stateless=True).apply({"input": "hi", "store": True})
+    assert (kept, dropped) == ({"input": "hi"}, [Dropped("store", "store")])
+    error = refusal(Gate(contract, strict=True, stateless=True), {"input": "hi", "store": True})
+    assert (type(error), error.param) == (errors.UnsupportedParameter, "store")
+
+
+def test_without_a_store_what_asks_for_none_is_let_through(stateless: Gate):
+    body = {"input": "hi", "store": False, "background": False}
+    assert stateless.apply({**body, "conversation": None}) == (body, [])
+
+
+def test_without_a_store_all_else_is_as_with_one(contract: Contract):
+    body = {"input": [user(), {"type": "reasoning"}], "temperature": 0, "user": "u", "zz": 1}
+    assert Gate(contract, stateless=True).apply(body) == Gate(contract).apply(body)
+
+
+# Conversations
+
+
+def test_what_a_conversation_is_made_of_is_kept(gate: Gate):
+    body = {"items": [user()], "metadata": {"k": "v"}}
+    assert gate.apply_conversation(body) == (body, [])
+    assert gate.apply_conversation({"items": None, "metadata": None}) == ({}, [])
+
+
+def test_items_of_conversations_are_held_to_the_same_rules_as_input(lenient: Gate, strict: Gate):
+    kept, dropped = lenient.apply_conversation({"items": [user(), {"type": "additional_tools"}]})
+    assert kept == {"items": [user()]}
+    assert dropped == [Dropped("items[1]", "input.additional_tools")]
+    for body, param in (
+        ({"items": [user(), {"type": "mcp_call"}]}, "items[1].type"),
+        ({"items": [user(content=[{"type": "input_audio"}])]}, "items[0].content[0].type"),
+    ):
+        with pytest.raises(errors.UnsupportedValue) as refused:
+            lenient.apply_conversation(body)
+        assert refused.value.param == param
+
+
+def test_unknown_fields_of_conversations_are_left_out_and_named(lenient: Gate, strict: Gate):
+    # Fields of create requests and of Chat Completions are nothing special here.
+    body = {"metadata": {}, "messages": [], "store": True}
+    kept, dropped = lenient.apply_conversation(body)
+    assert kept == {"metadata": {}}
+    assert dropped == [Dropped("messages", "unknown field"), Dropped("store", "unknown field")]
+    with pytest.raises(errors.UnknownParameter) as refused:
+        strict.apply_conversation(body)
+    assert refused.value.param == "messages"
+
+
 # Coverages of other days
 
 
 def gate_of(*, strict: bool = False, **sections: Any) -> Gate:
     """A gate over a coverage made up here."""
-    names = ("request", "foreign", "include", "input_items", "content_parts", "tools")
+    names = ("request", "conversation", "foreign", "include", "input_items")
+    names += ("content_parts", "tools")
     coverage = {name: sections.get(name, {}) for name in names}
     return Gate(SimpleNamespace(coverage=coverage), strict=strict)  # type: ignore[arg-type]
 

@@ -21,6 +21,16 @@ from antiphon.spec.contract import packaged_text
 
 CREATE = "#/components/schemas/CreateResponse"
 COUNT = "#/components/schemas/CountInputTokens"
+#: Every body that a client sends.
+REQUESTS = (
+    *("CreateResponse", "CountInputTokens", "CancelResponse"),
+    *("CreateConversation", "UpdateConversation", "CreateConversationItems"),
+)
+#: Every body that the server sends.
+ANSWERS = (
+    *("Response", "DeletedResponse", "ItemList", "ItemResource", "StreamEvent", "InputTokenCount"),
+    *("Conversation", "DeletedConversation", "ModelList", "ServerStatus", "Error", "Health"),
+)
 
 SAFE_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -107,6 +117,39 @@ def test_every_operation_that_needs_a_key_says_how_it_answers_without_one():
             assert "401" in operation["responses"], f"{method} {path}"
 
 
+def bodies_of(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """The side, `request` or `answer`, and the schema's name of every body that has one."""
+    for _, _, operation, _ in lint_spec.operations(document):
+        places = [("request", operation.get("requestBody", {}))]
+        for response in operation["responses"].values():
+            while "$ref" in response:
+                response = document["components"]["responses"][response["$ref"].rpartition("/")[2]]
+            places.append(("answer", response))
+        for side, place in places:
+            for media_type in ("application/json", "text/event-stream"):
+                schema = place.get("content", {}).get(media_type, {}).get("schema", {})
+                if "$ref" in schema:
+                    yield side, schema["$ref"].rpartition("/")[2]
+
+
+def test_these_tests_know_every_body():
+    found = set(bodies_of(source()))
+    assert {name for side, name in found if side == "request"} == set(REQUESTS)
+    answers = {name for side, name in found if side == "answer"}
+    # A frame holds an event as text, and the document is answered as it is.
+    assert answers - {"StreamFrame", "JsonObject", "ModelInfo"} == set(ANSWERS) - {"StreamEvent"}
+
+
+def test_every_kind_of_output_item_can_be_given_back_from_the_store():
+    def kinds(union: str) -> set[str]:
+        branches = source()["components"]["schemas"][union]
+        names = [b["$ref"].rpartition("/")[2] for b in branches.get("oneOf") or branches["anyOf"]]
+        schemas = source()["components"]["schemas"]
+        return {schemas[name]["properties"]["type"]["const"] for name in names}
+
+    assert kinds("ItemResource") == kinds("OutputItem")
+
+
 def reachable(*names: str) -> dict[str, dict[str, Any]]:
     """The schemas that are used by these, themselves included."""
     schemas = source()["components"]["schemas"]
@@ -147,7 +190,7 @@ def keywords(schema: dict[str, Any]) -> Iterator[str]:
 
 
 def test_what_the_server_sends_is_described_to_the_last_field():
-    sent = reachable("Response", "StreamEvent", "Error", "ModelList", "InputTokenCount", "Health")
+    sent = reachable(*ANSWERS)
     open_objects = {
         name
         for name, schema in sent.items()
@@ -160,7 +203,7 @@ def test_what_the_server_sends_is_described_to_the_last_field():
 
 
 def test_what_clients_send_may_hold_fields_that_are_not_named():
-    for name, schema in reachable("CreateResponse", "CountInputTokens").items():
+    for name, schema in reachable(*REQUESTS).items():
         assert schema.get("additionalProperties") is not False, name
 
 
@@ -178,6 +221,7 @@ EXPLAINED = {
     "minLength",
     "maxLength",
     "minItems",
+    "maxItems",
     "minimum",
     "maximum",
     "maxProperties",
@@ -188,11 +232,7 @@ SAYS_NOTHING = {"description", "discriminator"}
 
 
 def test_request_schemas_use_only_keywords_whose_refusals_can_be_explained():
-    used = {
-        keyword
-        for schema in reachable("CreateResponse", "CountInputTokens").values()
-        for keyword in keywords(schema)
-    }
+    used = {keyword for schema in reachable(*REQUESTS).values() for keyword in keywords(schema)}
     assert used <= EXPLAINED | SAYS_NOTHING
 
 
@@ -311,7 +351,7 @@ def test_inp_03_all_optional_fields_may_be_null_at_once(contract: Contract):
 
 
 def test_inp_03_optional_fields_inside_objects_may_be_null():
-    schemas = reachable("CreateResponse", "CountInputTokens")
+    schemas = reachable(*REQUESTS)
     for name, schema in schemas.items():
         for field, child in schema.get("properties", {}).items():
             if field not in schema.get("required", ()):
@@ -500,6 +540,22 @@ TEXT = {"type": "string", "description": "Text."}
         (
             lambda _, coverage: coverage["request"].update({"text.size": {"status": "served"}}),
             "coverage: request text names size, which the document does not",
+        ),
+        (
+            lambda _, coverage: coverage["conversation"].pop("metadata"),
+            "coverage: conversation says nothing of metadata",
+        ),
+        (
+            lambda _, coverage: coverage["stateless"]["request"].update(
+                psyche={"status": "dropped"}
+            ),
+            "coverage: stateless request names psyche, of which request says nothing",
+        ),
+        (
+            lambda _, coverage: coverage["stateless"]["input_items"]["item_reference"].update(
+                status="lost"
+            ),
+            "coverage: stateless input_items item_reference is lost",
         ),
         (
             lambda _, coverage: coverage["tools"].update(telepathy={"status": "served"}),

@@ -16,6 +16,7 @@ from antiphon.spec.explain import dotted, has_type, json_type, listed, shown
 
 CREATE = "#/components/schemas/CreateResponse"
 COUNT = "#/components/schemas/CountInputTokens"
+CONVERSATION_ITEMS = "#/components/schemas/CreateConversationItems"
 
 
 def explained(contract: Contract, body: Any, pointer: str = CREATE) -> errors.InvalidRequest:
@@ -305,6 +306,36 @@ def test_every_kind_of_mistake_that_can_be_explained_is_in_the_table():
         errors.ArrayTooShort,
         errors.TooManyProperties,
     }
+
+
+def test_more_items_than_a_conversation_takes_at_once_are_explained(contract: Contract):
+    error = explained(
+        contract, {"items": [{"role": "user", "content": "hi"}] * 21}, CONVERSATION_ITEMS
+    )
+    assert (type(error), error.param) == (errors.ArrayTooLong, "items")
+    assert "at most 20" in error.message
+
+
+@pytest.mark.parametrize(
+    ("parameter", "value", "kind"),
+    [
+        ("Limit", 0, errors.IntegerBelowMinimum),
+        ("Limit", 101, errors.IntegerAboveMaximum),
+        ("Limit", "many", errors.InvalidType),
+        ("Order", "sideways", errors.InvalidValue),
+        ("StartingAfter", -1, errors.IntegerBelowMinimum),
+        ("StartingAfter", 10**30, errors.IntegerAboveMaximum),
+        ("IdempotencyKey", "", errors.StringTooShort),
+        ("IdempotencyKey", "k" * 256, errors.StringTooLong),
+    ],
+)
+def test_a_wrong_parameter_is_explained_by_its_name(
+    contract: Contract, parameter: str, value: Any, kind: type[errors.InvalidRequest]
+):
+    pointer = f"#/components/parameters/{parameter}/schema"
+    assert not contract.accepts(pointer, value)
+    error = contract.explain(pointer, value, name="the-name")
+    assert (type(error), error.param) == (kind, "the-name"), error.message
 
 
 @pytest.mark.parametrize(
