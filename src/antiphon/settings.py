@@ -188,12 +188,87 @@ class Settings(_Table):
     """How long a step of a local model may take before its responses fail."""
     generation_timeout_seconds: float | None = Field(None, gt=0)
     """How long a local model may take for one answer, waiting included; without it any time."""
+    state: Literal["sqlite", "postgres", "memory", "off"] = "sqlite"
+    """Where responses are stored: a file, PostgreSQL, in memory until the server stops, or not."""
+    data_dir: Path = Field(default_factory=lambda: platformdirs.user_data_path("antiphon"))
+    """Folder of the SQLite file `antiphon.db`, and of blobs."""
+    database_url: str | None = None
+    """PostgreSQL database, as `postgresql://user:password@host/name`."""
+    blob_url: str | None = None
+    """Where large items are kept, as `s3://bucket/prefix`; without it in `data_dir`, or in memory.
+    Credentials and endpoint are taken from the usual `AWS_` variables."""
+    encryption_keys_file: Path | None = None
+    """Seals what is stored with the keys in this file, which `antiphon store keys` makes."""
+    store_by_default: bool = True
+    """Stores responses whose request does not say."""
+    stop_on_disconnect: bool = False
+    """Cancels a stored response, too, when its client goes away."""
+    retention_seconds: float | None = Field(30 * 86400.0, gt=0)
+    """How long responses are kept after their end; `none` for ever."""
+    max_records: int | None = Field(None, ge=1)
+    """Most responses kept; those used longest ago go first. In memory 128 where absent."""
+    max_stored_bytes: int | None = Field(None, ge=1)
+    """Most bytes kept of responses and their items. In memory 64 MiB where absent."""
+    max_records_per_key: int | None = Field(None, ge=1)
+    """Most responses kept of one key."""
+    max_stored_bytes_per_key: int | None = Field(None, ge=1)
+    """Most bytes kept of one key."""
+    max_entry_bytes: int = Field(64 * 2**20, ge=1024)
+    """Largest input with all that came before it, in bytes."""
+    max_chain_depth: int | None = Field(None, ge=1)
+    """Longest chain of responses that continue one another."""
+    max_history_bytes: int = Field(64 * 2**20, ge=1024)
+    """Bytes of history that are read and rendered at once before requests are answered with 503."""
+    history_cache_mib: int = Field(32, ge=0)
+    """Memory for histories that were read, in MiB."""
+    event_log_seconds: float = Field(900, gt=0)
+    """How long a response's events are kept after its end."""
+    max_events: int = Field(4096, ge=16)
+    """Events kept of one response; the oldest go first."""
+    max_event_bytes: int = Field(2 * 2**20, ge=4096)
+    """Bytes kept of one response's events. A larger event fails its response."""
+    max_readers: int = Field(32, ge=1)
+    """Readers of stored streams at once."""
+    max_readers_per_key: int = Field(8, ge=1)
+    """Readers of stored streams at once with one key."""
+    write_timeout_seconds: float = Field(5, gt=0)
+    """How long a reader of a stored stream may take nothing."""
+    background_workers: int = Field(2, ge=1)
+    """Waiting responses that are made at once."""
+    max_background: int = Field(16, ge=1)
+    """Background responses that wait or are made, in all."""
+    max_background_per_key: int = Field(4, ge=1)
+    """Background responses that wait or are made of one key."""
+    max_background_bytes: int = Field(2 * 2**20, ge=1024)
+    """Largest body of a background request, in bytes."""
+    background_deadline_seconds: float = Field(300, gt=0)
+    """How long a background response may take, waiting included."""
+    cancel_wait_seconds: float = Field(5, ge=0)
+    """How long a cancel call waits for the model to let go."""
+    lease_seconds: float = Field(15, gt=0)
+    """How long after its last sign of life a process is taken for dead."""
+    engine: bool = True
+    """Loads models; without, stored responses are left to `antiphon worker` processes."""
+    webhook_url: str | None = None
+    """Is told when background responses end."""
+    webhook_secret: str | None = None
+    """Signs webhooks, as `whsec_` and base64."""
+    webhook_allow_private: bool = False
+    """Allows webhooks to private and local addresses."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Least severe kind of log line that is written."""
     log_format: Literal["auto", "console", "json"] = "auto"
     """Form of log lines; `auto` is `console` in a terminal and `json` elsewhere."""
     log_content: bool = False
     """Writes prompts and answers to the log."""
+
+    @model_validator(mode="after")
+    def _has_what_its_state_needs(self) -> "Settings":
+        if self.state == "postgres" and not self.database_url:
+            raise ValueError("state postgres needs database_url")
+        if not self.engine and self.state in ("memory", "off"):
+            raise ValueError(f"without an engine responses must be stored, and state is {self.state}")
+        return self
 
     @field_validator("api_keys")
     @classmethod

@@ -1,17 +1,18 @@
-"""The two forms a run is answered in. Both stop the model when the client goes away."""
+"""The two forms a response is answered in. Both tell it when the client goes away."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import orjson
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from antiphon.errors import GatewayTimeout
+from antiphon.errors import APIError, GatewayTimeout
 from antiphon.http.edge import body_send
+from antiphon.responses.answers import Answer
 from antiphon.responses.gate import Dropped
-from antiphon.responses.log import DONE
-from antiphon.responses.run import Run
+from antiphon.responses.log import DONE, EventsGone, Tail, error_frame
+from antiphon.responses.stored import events_expired
 
 _MAX_HEADER = 2048  # Bytes; proxies refuse much longer headers.
 
@@ -35,42 +36,58 @@ def dropped_headers(dropped: Sequence[Dropped]) -> dict[str, str]:
 
 
 class JsonAnswer(Response):
-    """The response as one object, once it has ended.
+    """The response as one object, once it can be given.
 
-    Raises `GatewayTimeout` after `timeout_seconds`, and the reason if the server is stopping.
+    Raises `GatewayTimeout` after `timeout_seconds`, and whatever keeps it from being given.
     """
 
-    def __init__(self, run: Run, headers: dict[str, str], *, timeout_seconds: float) -> None:
+    def __init__(self, answer: Answer, headers: dict[str, str], *, timeout_seconds: float) -> None:
         super().__init__(media_type="application/json", headers=headers)
-        self._run = run
+        self._answer = answer
         self._timeout_seconds = timeout_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         gone = asyncio.create_task(_disconnected(receive))
+        result = asyncio.create_task(self._answer.result())
         try:
-            await self._run.wait(gone, timeout_seconds=self._timeout_seconds)
-            if not self._run.ended:
+            await asyncio.wait(
+                (result, gone),
+                timeout=self._timeout_seconds,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            if not result.done():
                 if gone.done():
                     return
                 raise GatewayTimeout(
                     f"The response took longer than {self._timeout_seconds:g} seconds. "
                     "Ask for a stream instead."
                 )
-            if self._run.stop_reason is not None:
-                raise self._run.stop_reason
-            body = orjson.dumps(self._run.result())
+            body = orjson.dumps(result.result())
         finally:
             gone.cancel()
-            self._run.cancel()
+            result.cancel()
+            self._answer.leave()
         self.headers["content-length"] = str(len(body))
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         await send({"type": "http.response.body", "body": body})
 
 
 class EventStream(Response):
-    """The response as server-sent events, one write for each."""
+    """Events from number `first` on as server-sent events, one write for each.
 
-    def __init__(self, run: Run, headers: dict[str, str]) -> None:
+    `leave` is called when the client has all or is gone; a client that takes nothing for
+    `write_timeout_seconds` counts as gone, None for never.
+    """
+
+    def __init__(
+        self,
+        tail: Tail,
+        leave: Callable[[], None],
+        headers: dict[str, str],
+        *,
+        first: int = 0,
+        write_timeout_seconds: float | None = None,
+    ) -> None:
         super().__init__(
             media_type="text/event-stream",
             headers={
@@ -80,32 +97,57 @@ class EventStream(Response):
             },
         )
         del self.headers["content-length"]
-        self._run = run
+        self._tail = tail
+        self._leave = leave
+        self._next = first
+        self._write_timeout_seconds = write_timeout_seconds
+        #: The number being written, None between writes.
+        self._writing: int | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        watcher = asyncio.create_task(self._watch(receive))
         # In a task of its own, as waking this one for each event would go through every
         # middleware's frame: a tenth of all that an event costs.
         sender = asyncio.create_task(self._send_all(send, body_send(scope, send)))
+        watchers = [asyncio.create_task(self._watch_client(receive, sender))]
+        if self._write_timeout_seconds is not None:
+            watchers.append(
+                asyncio.create_task(self._watch_writes(self._write_timeout_seconds, sender))
+            )
         try:
-            await sender
+            await asyncio.wait({sender})
+            if not sender.cancelled():
+                sender.result()
         finally:
-            sender.cancel()
-            watcher.cancel()
-            self._run.cancel()
+            for task in (sender, *watchers):
+                task.cancel()
+            self._leave()
 
     async def _send_all(self, send_head: Send, send: Send) -> None:
         await send_head({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        log, sent = self._run.log, 0
-        while frames := await log.frames_from(sent):
-            for frame in frames:
-                await send({"type": "http.response.body", "body": frame, "more_body": True})
-            sent += len(frames)
+        try:
+            while frames := await self._tail.frames_from(self._next):
+                for frame in frames:
+                    self._writing = self._next
+                    await send({"type": "http.response.body", "body": frame, "more_body": True})
+                    self._next += 1
+                self._writing = None
+        except (EventsGone, APIError) as error:
+            told = events_expired(error.first) if isinstance(error, EventsGone) else error
+            frame = error_frame(self._next, told)
+            await send({"type": "http.response.body", "body": frame, "more_body": True})
         await send({"type": "http.response.body", "body": DONE})
 
-    async def _watch(self, receive: Receive) -> None:
+    async def _watch_client(self, receive: Receive, sender: "asyncio.Task[None]") -> None:
         await _disconnected(receive)
-        self._run.cancel()
+        sender.cancel()
+
+    async def _watch_writes(self, seconds: float, sender: "asyncio.Task[None]") -> None:
+        seen = None
+        while True:
+            await asyncio.sleep(seconds)
+            if self._writing is not None and self._writing == seen:
+                sender.cancel()
+            seen = self._writing
 
 
 async def _disconnected(receive: Receive) -> None:

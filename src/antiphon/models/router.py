@@ -35,6 +35,11 @@ class Router:
         """The models themselves."""
         return list(self._models.values())
 
+    @property
+    def takes_all(self) -> bool:
+        """Whether requests may use any name."""
+        return ANY in self._aliases
+
     def routes(self) -> list[Route]:
         """Every name there is, models first."""
         named = [Route(name, model) for name, model in self._models.items()]

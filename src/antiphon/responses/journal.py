@@ -89,8 +89,10 @@ class StoredLog(EventLog):
         self._num_taken = 0
         self._num_bytes = 0
         self._end: Response | None = None
+        #: Done once the end is committed.
         self._ending: asyncio.Future[None] | None = None
         self._detached = False
+        self._has_output = False
         self._failure: Exception | None = None
         self.on_failure: Callable[[Exception], None] = lambda _: None
 
@@ -99,6 +101,16 @@ class StoredLog(EventLog):
         """The right to write it. It is there once the response is stored."""
         assert self._lease is not None
         return self._lease
+
+    @property
+    def has_output(self) -> bool:
+        """Whether output was written, so that the run cannot be begun again."""
+        return self._has_output
+
+    @property
+    def told_end(self) -> bool:
+        """Whether readers know how it ended, be it stored or not."""
+        return self._detached or (self._ending is not None and self._failure is None)
 
     @property
     def frames(self) -> Sequence[bytes]:
@@ -147,7 +159,7 @@ class StoredLog(EventLog):
             self.lease,
             first,
             frames,
-            published=any(event["type"] not in _STATES for event in events),
+            published=self._has_output,
             durable=end is not None
             or any(event["type"] == "response.output_item.done" for event in events),
             end=end,
@@ -177,6 +189,7 @@ class StoredLog(EventLog):
         self._num_bytes += len(frame)
 
     def _appended(self, event: StreamEvent) -> None:
+        self._has_output = self._has_output or event["type"] not in _STATES
         if self._detached:
             self._publish(self.next_number)
         elif self._lease is not None and self._failure is None:

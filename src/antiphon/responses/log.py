@@ -11,6 +11,7 @@ from typing import Protocol, cast
 
 import orjson
 
+from antiphon.errors import APIError
 from antiphon.spec import Contract
 from antiphon.spec.types import StreamEvent
 
@@ -130,6 +131,19 @@ class EventLog:
 def read_frame(frame: bytes) -> StreamEvent:
     """The event of a frame that a log wrote."""
     return cast(StreamEvent, orjson.loads(frame[frame.index(b"\ndata: ") + 7 :]))
+
+
+def error_frame(number: int, error: APIError) -> bytes:
+    """The frame that ends one reader's stream, as its event `number`, and stands in no log."""
+    event = {
+        "type": "error",
+        "sequence_number": number,
+        "code": error.code,
+        "message": error.message,
+        "param": error.param,
+        "error": error.detail(),
+    }
+    return _frame(cast(StreamEvent, event))
 
 
 def _frame(event: StreamEvent) -> bytes:

@@ -1,6 +1,6 @@
 """A create request with every default filled in: what is asked of the model, and what is echoed."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from antiphon import ids
@@ -8,15 +8,11 @@ from antiphon.errors import InvalidValue, MissingParameter
 from antiphon.models.base import Model
 from antiphon.models.router import Route
 from antiphon.principal import Principal
+from antiphon.responses.items import turn_entries
 from antiphon.spec.types import EffectiveServiceTier, Response
-from antiphon.turn import Message, Role, Sampling, Turn
+from antiphon.store.base import ItemBody
+from antiphon.turn import Sampling, Turn
 
-_ROLES: dict[str, Role] = {
-    "user": "user",
-    "assistant": "assistant",
-    "system": "system",
-    "developer": "system",
-}
 #: The tiers that differ from the default. What hosted services call fast is urgent here.
 _TIERS: Mapping[str, EffectiveServiceTier] = {
     "flex": "flex",
@@ -34,16 +30,34 @@ _LARGEST = 2**64 - 1  # What a response can be told of: its JSON has no larger i
 class EffectiveRequest:
     """A body that passed the gate, and the model that will answer it.
 
-    Raises `MissingParameter` or `InvalidValue` if there is nothing to answer.
+    `stores` is whether the response is kept where the request does not say.
     """
 
-    def __init__(self, body: Mapping[str, Any], route: Route) -> None:
-        self._body = body
+    def __init__(self, body: Mapping[str, Any], route: Route, *, stores: bool = False) -> None:
+        #: The body itself.
+        self.body = body
         self._route = route
-        if "input" not in body:
+        self._stores = stores
+
+    def check(self) -> None:
+        """Raise `MissingParameter` or `InvalidValue` if there is nothing to answer, or it cannot be
+        done in this way."""
+        body = self.body
+        if "input" not in body and not _continues(body):
             raise MissingParameter("Missing required parameter: 'input'.", param="input")
-        if not body["input"] and isinstance(body["input"], list) and not body.get("instructions"):
+        if body.get("input") == [] and not _continues(body) and not body.get("instructions"):
             raise InvalidValue("Invalid 'input': there is nothing to answer.", param="input")
+        if "previous_response_id" in body and "conversation" in body:
+            raise InvalidValue(
+                "Invalid 'conversation': a request continues a response or a conversation, "
+                "not both.",
+                param="conversation",
+            )
+        if self.is_background and not self.stores:
+            raise InvalidValue(
+                "Invalid 'background': a background response is stored, and 'store' is false.",
+                param="background",
+            )
 
     @property
     def model(self) -> Model:
@@ -53,18 +67,35 @@ class EffectiveRequest:
     @property
     def truncates(self) -> bool:
         """Whether old messages may be left out to make the input fit."""
-        return bool(self._body.get("truncation") == "auto")
+        return bool(self.body.get("truncation") == "auto")
 
     @property
     def streams(self) -> bool:
         """Whether the caller wants events."""
-        return bool(self._body.get("stream", False))
+        return bool(self.body.get("stream", False))
 
-    def turn(self, principal: Principal) -> Turn:
-        """What to ask the model."""
-        body = self._body
+    @property
+    def stores(self) -> bool:
+        """Whether the response is kept."""
+        return bool(self.body.get("store", self._stores))
+
+    @property
+    def is_background(self) -> bool:
+        """Whether it is made without anybody waiting for it."""
+        return bool(self.body.get("background", False))
+
+    @property
+    def saved(self) -> Mapping[str, Any]:
+        """What another process needs, beside the items, to make the response."""
+        left_out = ("input", "client_metadata")
+        body = {name: value for name, value in self.body.items() if name not in left_out}
+        return {**body, "model": self._route.name, "store": True}
+
+    def turn(self, principal: Principal, items: Iterable[ItemBody]) -> Turn:
+        """What to ask the model, `items` being all that it is to be shown."""
+        body = self.body
         return Turn(
-            messages=tuple(_messages(body["input"])),
+            messages=turn_entries(items),
             instructions=body.get("instructions"),
             sampling=self._sampling(),
             max_output_tokens=_whole(body.get("max_output_tokens")),
@@ -73,22 +104,25 @@ class EffectiveRequest:
             priority=_PRIORITIES[self._service_tier()],
             cache_key=body.get("prompt_cache_key") or "",
             keep_seconds=_KEEP_SECONDS[body.get("prompt_cache_retention", "in_memory")],
+            private=not self.stores,
         )
 
     def response(self) -> Response:
-        """The response as it is accepted: in progress, without output, settings echoed."""
-        body = self._body
+        """The response as it is accepted: without output, settings echoed."""
+        body = self.body
         sampling = self._sampling()
+        conversation = conversation_id(body)
         return {
             "id": ids.response_id(),
             "object": "response",
             "created_at": ids.now(),
             "completed_at": None,
-            "status": "in_progress",
+            "status": "queued" if self.is_background else "in_progress",
             "error": None,
             "incomplete_details": None,
             "model": self._route.name,
-            "previous_response_id": None,
+            "previous_response_id": body.get("previous_response_id"),
+            "conversation": None if conversation is None else {"id": conversation},
             "instructions": body.get("instructions"),
             "output": [],
             "usage": None,
@@ -105,8 +139,8 @@ class EffectiveRequest:
             "top_logprobs": self._top_logprobs(),
             "max_output_tokens": _whole(body.get("max_output_tokens")),
             "truncation": body.get("truncation", "disabled"),
-            "store": False,
-            "background": False,
+            "store": self.stores,
+            "background": self.is_background,
             "service_tier": self._service_tier(),
             "metadata": body.get("metadata", {}),
             "safety_identifier": body.get("safety_identifier"),
@@ -116,7 +150,7 @@ class EffectiveRequest:
         }
 
     def _sampling(self) -> Sampling:
-        body, defaults = self._body, self._route.model.defaults
+        body, defaults = self.body, self._route.model.defaults
         return Sampling(
             temperature=body.get("temperature", defaults.temperature),
             top_p=body.get("top_p", defaults.top_p),
@@ -126,29 +160,22 @@ class EffectiveRequest:
         )
 
     def _service_tier(self) -> EffectiveServiceTier:
-        return _TIERS.get(self._body.get("service_tier", "auto"), "default")
+        return _TIERS.get(self.body.get("service_tier", "auto"), "default")
 
     def _top_logprobs(self) -> int:
-        return _whole(self._body.get("top_logprobs")) or 0
-
-
-def _messages(value: str | list[dict[str, Any]]) -> Iterator[Message]:
-    if isinstance(value, str):
-        yield Message("user", value)
-        return
-    for item in value:
-        yield Message(_ROLES[item["role"]], _text(item["content"]))
-
-
-def _text(content: str | list[dict[str, Any]]) -> str:
-    """A message's text. Parts are separate thoughts, so each begins on a line of its own."""
-    if isinstance(content, str):
-        return content
-    return "\n".join(
-        part["refusal"] if part["type"] == "refusal" else part["text"] for part in content
-    )
+        return _whole(self.body.get("top_logprobs")) or 0
 
 
 def _whole(value: float | None) -> int | None:
     """An integer field's value; JSON may write 16 as 16.0, and numbers that no limit can reach."""
     return None if value is None else min(int(value), _LARGEST)
+
+
+def conversation_id(body: Mapping[str, Any]) -> str | None:
+    """The conversation that a request names, in either form."""
+    named = body.get("conversation")
+    return named["id"] if isinstance(named, Mapping) else named
+
+
+def _continues(body: Mapping[str, Any]) -> bool:
+    return "previous_response_id" in body or "conversation" in body

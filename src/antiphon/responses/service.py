@@ -2,32 +2,36 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Any
 
-import structlog
-
-from antiphon.errors import ContextLengthExceeded, IntegerBelowMinimum, ShuttingDown
-from antiphon.metrics import Metrics
-from antiphon.models.base import Generation, Model
-from antiphon.models.router import Router
+from antiphon.errors import ResponseNotFound, ShuttingDown, UnsupportedValue
+from antiphon.models.remote import RemoteModel
 from antiphon.principal import Principal
+from antiphon.responses.answers import Answer, RunAnswer
 from antiphon.responses.builder import ResponseBuilder
-from antiphon.responses.gate import Dropped, Gate
+from antiphon.responses.context import ContextLoader
+from antiphon.responses.gate import Dropped
+from antiphon.responses.intake import Intake
 from antiphon.responses.log import EventLog
+from antiphon.responses.maker import prepared
+from antiphon.responses.observer import Observer
+from antiphon.responses.refusals import shortened
 from antiphon.responses.request import EffectiveRequest
 from antiphon.responses.run import Run
+from antiphon.responses.stored import StoredResponses, idempotency_of
 from antiphon.spec import Contract
-from antiphon.turn import Turn
 
-_logger = structlog.get_logger("antiphon.responses")
+_IDEMPOTENCY = Dropped("idempotency-key", "idempotency-key")
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A run under way, whether its caller wants events, and what was left out of its request."""
+    """A response under way, whether its caller wants events, and what was left out of its
+    request."""
 
-    run: Run
+    answer: Answer
     streams: bool
     dropped: Sequence[Dropped]
 
@@ -40,35 +44,26 @@ class Counted:
     dropped: Sequence[Dropped]
 
 
-class ServiceOptions(Protocol):
-    """How long a stream may be silent, the smallest `max_output_tokens` there may be, and whether
-    prompts and answers are written to the log."""
-
-    @property
-    def keep_alive_seconds(self) -> float: ...
-    @property
-    def min_output_tokens(self) -> int: ...
-    @property
-    def log_content(self) -> bool: ...
-
-
 class ResponseService:
-    """Makes responses. Bodies come in as the document allows them."""
+    """Makes responses. Bodies come in as the document allows them. `stored` is None where nothing
+    is stored. A stream is silent for `keep_alive_seconds` at most."""
 
     def __init__(
         self,
         contract: Contract,
-        router: Router,
-        gate: Gate,
-        metrics: Metrics,
+        intake: Intake,
+        loader: ContextLoader,
+        stored: StoredResponses | None,
+        observer: Observer,
         *,
-        options: ServiceOptions,
+        keep_alive_seconds: float,
     ) -> None:
         self._contract = contract
-        self._router = router
-        self._gate = gate
-        self._metrics = metrics
-        self._options = options
+        self._intake = intake
+        self._loader = loader
+        self._stored = stored
+        self._observer = observer
+        self._keep_alive_seconds = keep_alive_seconds
         self._runs: dict[asyncio.Task[None], Run] = {}
         self._draining = False
 
@@ -77,29 +72,68 @@ class ResponseService:
         """Whether new responses are begun."""
         return not self._draining
 
-    async def create(self, principal: Principal, body: Mapping[str, Any]) -> Started:
+    def stored(self, response_id: str) -> StoredResponses:
+        """The stored responses, one of which is asked for. Raises `ResponseNotFound` where nothing
+        is stored."""
+        if self._stored is None:
+            raise ResponseNotFound(
+                f"There is no response '{shortened(response_id)}': nothing is stored here.",
+                param="response_id",
+            )
+        return self._stored
+
+    async def create(
+        self, principal: Principal, body: Mapping[str, Any], *, idempotency_key: str | None = None
+    ) -> Started:
         """Begin a response. Whatever can be wrong with the request is raised here."""
         self._admit()
-        request, generation, dropped = await self._accept(principal, body)
+        request, dropped = self._intake.accept(body)
+        async with AsyncExitStack() as in_hand:
+            context = await in_hand.enter_async_context(
+                self._loader.loaded(principal, request.body)
+            )
+            generation = None
+            if not isinstance(request.model, RemoteModel):
+                generation = await prepared(request, principal, context.all_items)
+            elif not request.stores:
+                raise UnsupportedValue(
+                    "Unsupported value: 'store' is false, and this server hands its responses to "
+                    "others, which it can only through its storage.",
+                    param="store",
+                )
         self._admit()
-        log = EventLog(self._contract)
-        run = Run(
-            generation,
-            ResponseBuilder(request.response(), log),
-            log,
-            keep_alive_seconds=self._options.keep_alive_seconds,
-        )
-        self._follow(run, request.model)
-        return Started(run, request.streams, dropped)
+        self._observer.accepted(request.body, dropped)
+        if self._stored is not None and request.stores:
+            idempotency = None if idempotency_key is None else idempotency_of(idempotency_key, body)
+            answer = await self._stored.begin(principal, request, context, generation, idempotency)
+        else:
+            assert generation is not None
+            if idempotency_key is not None:
+                dropped.append(_IDEMPOTENCY)
+            generation.start()
+            log = EventLog(self._contract)
+            run = Run(
+                generation,
+                ResponseBuilder(request.response(), log),
+                log,
+                keep_alive_seconds=self._keep_alive_seconds,
+            )
+            self._follow(run, request)
+            answer = RunAnswer(run)
+        return Started(answer, request.streams, dropped)
 
     async def count_input_tokens(self, principal: Principal, body: Mapping[str, Any]) -> Counted:
         """Count what `create` would report as `usage.input_tokens`."""
         self._admit()
-        _, generation, dropped = await self._accept(principal, body)
+        request, dropped = self._intake.accept(body)
+        async with self._loader.loaded(principal, request.body) as context:
+            generation = await prepared(request, principal, context.all_items)
+        self._observer.accepted(request.body, dropped)
         return Counted(generation.usage.input_tokens, dropped)
 
     async def drain(self, grace_seconds: float) -> None:
-        """Begin nothing new, let runs end, and after the grace end those that have not."""
+        """Begin nothing new, let runs end that are not stored, and after the grace end those that
+        have not."""
         self._draining = True
         if self._runs:
             await asyncio.wait(list(self._runs), timeout=grace_seconds)
@@ -112,69 +146,9 @@ class ResponseService:
         if self._draining:
             raise ShuttingDown("The server is shutting down.", headers={"retry-after": "1"})
 
-    async def _accept(
-        self, principal: Principal, body: Mapping[str, Any]
-    ) -> tuple[EffectiveRequest, Generation, list[Dropped]]:
-        """What is asked, ready to be answered, and what was left out of it."""
-        kept, dropped = self._gate.apply(body)
-        fewest = self._options.min_output_tokens
-        limit = kept.get("max_output_tokens", fewest)
-        if limit < fewest:
-            raise IntegerBelowMinimum(
-                f"Invalid 'max_output_tokens': expected at least {fewest}, but got {limit}.",
-                param="max_output_tokens",
-            )
-        request = EffectiveRequest(kept, self._router.find(kept.get("model")))
-        turn = request.turn(principal)
-        generation = await self._prepare(request.model, turn, truncates=request.truncates)
-        self._metrics.count_dropped(dropped)
-        if self._options.log_content:
-            _logger.info("asked", body=kept)
-        return request, generation, dropped
-
-    async def _prepare(self, model: Model, turn: Turn, *, truncates: bool) -> Generation:
-        try:
-            return await model.prepare(turn)
-        except ContextLengthExceeded:
-            if not truncates:
-                raise
-        return await self._prepare_truncated(model, turn)
-
-    async def _prepare_truncated(self, model: Model, turn: Turn) -> Generation:
-        """Leave out as few of the oldest messages as make the turn fit.
-
-        Leading system messages and the last message stay, whatever their length.
-        """
-        messages = turn.messages
-        first = next((i for i, m in enumerate(messages) if m.role != "system"), len(messages))
-        fewest, most = 1, len(messages) - first - 1
-        fitting: Generation | None = None
-        while fewest <= most:
-            middle = (fewest + most) // 2
-            shorter = replace(turn, messages=messages[:first] + messages[first + middle :])
-            try:
-                fitting = await model.prepare(shorter)
-                most = middle - 1
-            except ContextLengthExceeded:
-                fewest = middle + 1
-        return fitting or await model.prepare(turn)
-
-    def _follow(self, run: Run, model: Model) -> None:
+    def _follow(self, run: Run, request: EffectiveRequest) -> None:
         task = run.start()
-        self._metrics.run_started(model.name)
         self._runs[task] = run
-
-        def ended(task: asyncio.Task[None]) -> None:
-            del self._runs[task]
-            self._metrics.run_ended(model.name, run.outcome, run.usage)
-            _logger.info(
-                "response",
-                model=model.name,
-                outcome=run.outcome,
-                input_tokens=run.usage.input_tokens,
-                output_tokens=run.usage.output_tokens,
-            )
-            if self._options.log_content:
-                _logger.info("answered", output=run.result()["output"])
-
-        task.add_done_callback(ended)
+        task.add_done_callback(self._runs.pop)
+        private = request.body.get("store") is False
+        self._observer.started(run, request.model.name, private=private)

@@ -917,7 +917,7 @@ class Health(TypedDict):
     status: HealthState
 
 
-ModelState: TypeAlias = Literal['loaded', 'loading', 'unloaded']
+ModelState: TypeAlias = Literal['loaded', 'loading', 'unloaded', 'remote']
 
 
 EnginePath: TypeAlias = Literal['native', 'paged', 'universal']

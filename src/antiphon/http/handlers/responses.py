@@ -14,19 +14,24 @@ from antiphon.responses.service import ResponseService
 
 
 class ResponsesHandlers:
-    """`timeout_seconds` is how long an answer that is not streamed may take."""
+    """`timeout_seconds` is how long an answer that is not streamed may take, and
+    `write_timeout_seconds` how long a reader of a stored stream may take nothing."""
 
-    def __init__(self, service: ResponseService, *, timeout_seconds: float) -> None:
+    def __init__(
+        self, service: ResponseService, *, timeout_seconds: float, write_timeout_seconds: float
+    ) -> None:
         self._service = service
         self._timeout_seconds = timeout_seconds
+        self._write_timeout_seconds = write_timeout_seconds
 
     async def create_response(self, payload: dict[str, Any], user: Principal) -> Response:
         key = connexion.request.headers.get("idempotency-key")
         started = await self._service.create(user, payload, idempotency_key=key)
         headers = dropped_headers(started.dropped)
+        answer = started.answer
         if started.streams:
-            return EventStream(started.run, headers)
-        return JsonAnswer(started.run, headers, timeout_seconds=self._timeout_seconds)
+            return EventStream(answer.tail, answer.leave, headers)
+        return JsonAnswer(answer, headers, timeout_seconds=self._timeout_seconds)
 
     async def count_input_tokens(self, payload: dict[str, Any], user: Principal) -> Response:
         counted = await self._service.count_input_tokens(user, payload)
@@ -36,21 +41,29 @@ class ResponsesHandlers:
     async def retrieve_response(
         self, response_id: str, user: Principal, stream: bool, starting_after: int | None = None
     ) -> Response:
+        stored = self._service.stored(response_id)
         if stream:
-            return EventStream(await self._service.tail(user, response_id, starting_after), {})
+            reading = await stored.tail(user, response_id, starting_after)
+            return EventStream(
+                reading.tail,
+                reading.leave,
+                {},
+                first=reading.first,
+                write_timeout_seconds=self._write_timeout_seconds,
+            )
         if starting_after is not None:
             raise InvalidValue(
                 "Invalid 'starting_after': only streams begin after an event. Send 'stream=true'.",
                 param="starting_after",
             )
-        return json_response(await self._service.retrieve(user, response_id))
+        return json_response(await stored.retrieve(user, response_id))
 
     async def delete_response(self, response_id: str, user: Principal) -> Response:
-        await self._service.delete(user, response_id)
+        await self._service.stored(response_id).delete(user, response_id)
         return json_response({"id": response_id, "object": "response", "deleted": True})
 
     async def cancel_response(self, response_id: str, user: Principal) -> Response:
-        return json_response(await self._service.cancel(user, response_id))
+        return json_response(await self._service.stored(response_id).cancel(user, response_id))
 
     async def list_input_items(
         self,
@@ -60,7 +73,7 @@ class ResponsesHandlers:
         order: Literal["asc", "desc"],
         after: str | None = None,
     ) -> Response:
-        page = await self._service.input_items(
+        page = await self._service.stored(response_id).input_items(
             user, response_id, after=after, limit=limit, order=order
         )
         return json_response(item_list(page))

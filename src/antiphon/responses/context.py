@@ -1,0 +1,89 @@
+"""What a request refers to, loaded: the history it continues and the items it names."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from antiphon.errors import ItemNotFound
+from antiphon.principal import Principal
+from antiphon.responses.admission import HistoryBudget
+from antiphon.responses.items import normalized, paired, references
+from antiphon.responses.refusals import on_conversation, on_previous, shortened, told
+from antiphon.responses.request import conversation_id
+from antiphon.store.base import History, ItemBody, NotFound, Store
+
+_NOTHING = History()
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """The items before a request, and its own, complete and with ids."""
+
+    history: History
+    items: list[dict[str, Any]]
+
+    @property
+    def all_items(self) -> list[ItemBody]:
+        """All that the model is to be shown, oldest first."""
+        return [*self.history.items, *self.items]
+
+
+class ContextLoader:
+    """Loads contexts from a store; from the requests alone where there is none."""
+
+    def __init__(self, store: Store | None, budget: HistoryBudget) -> None:
+        self._store = store
+        self._budget = budget
+
+    @asynccontextmanager
+    async def loaded(self, principal: Principal, body: Mapping[str, Any]) -> AsyncIterator[Context]:
+        """The context of a body that passed the gate, which counts as being in hand until left.
+
+        Raises what `refusals` has for what it continues, `ItemNotFound`, `InvalidValue` for calls
+        and outputs that do not match, and `HistoryBusy`.
+        """
+        previous, conversation = body.get("previous_response_id"), conversation_id(body)
+        items = normalized(body.get("input") or [])
+        if self._store is None:
+            yield self._checked(_NOTHING, items)
+            return
+        items = await self._resolved(self._store, principal, items)
+        if previous is not None:
+            responses = self._store.responses
+            with on_previous(previous):
+                num_bytes = await responses.history_bytes(principal, previous)
+            with self._budget.taking(num_bytes):
+                with on_previous(previous):
+                    history = await responses.history(principal, previous)
+                yield self._checked(history, items)
+        elif conversation is not None:
+            with on_conversation(conversation, "conversation"):
+                history = await self._store.conversations.history(principal, conversation)
+            yield self._checked(history, items)
+        else:
+            yield self._checked(_NOTHING, items)
+
+    def _checked(self, history: History, items: list[dict[str, Any]]) -> Context:
+        paired(history.items, items)
+        return Context(history, items)
+
+    async def _resolved(
+        self, store: Store, principal: Principal, items: list[dict[str, Any]]
+    ) -> list[dict[str, Any]]:
+        """The items with what they refer to in the place of references."""
+        named = references(items)
+        if not named:
+            return items
+        resolved = list(items)
+        try:
+            with told():
+                found = await store.responses.items(principal, [name for _, name in named])
+        except NotFound as error:
+            place = next(place for place, name in named if name == error.what)
+            raise ItemNotFound(
+                f"There is no item '{shortened(error.what)}'.", param=f"input[{place}].id"
+            ) from error
+        for (place, _), item in zip(named, found, strict=True):
+            resolved[place] = dict(item)
+        return resolved
