@@ -6,7 +6,7 @@ with fields left out, is the same item again.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from antiphon import ids
@@ -103,7 +103,7 @@ def paired(
     return result
 
 
-def turn_entries(items: Sequence[Mapping[str, Any]]) -> tuple[Entry, ...]:
+def turn_entries(items: Iterable[Mapping[str, Any]]) -> tuple[Entry, ...]:
     """What complete items are to a model. Reasoning that cannot be read is nothing."""
     return tuple(entry for item in items for entry in _entries(item))
 
