@@ -11,6 +11,7 @@ from antiphon.store import items, schema
 from antiphon.store.base import Blobs, Corrupt, ItemBody
 from antiphon.store.items import Content
 from antiphon.store.owners import Owner
+from antiphon.store.prefix_cache import PrefixCache
 
 T = TypeVar("T")
 
@@ -71,7 +72,7 @@ class Place(NamedTuple):
 
 
 class BlobsWanted(Exception):
-    """Contents must be put where blobs are before a transaction may refer to them."""
+    """These contents must be put where blobs are before a transaction may refer to them."""
 
     def __init__(self, contents: Sequence[bytes]) -> None:
         super().__init__(f"{len(contents)} large items")
@@ -79,10 +80,15 @@ class BlobsWanted(Exception):
 
 
 class Lines:
-    """Grows and reads lines. `blobs` holds large items; None keeps them in the database."""
+    """Grows and reads lines.
 
-    def __init__(self, blobs: Blobs | None) -> None:
-        self._blobs = blobs
+    `blobs` holds large items; None keeps them in the database. What was read lately stays in
+    memory, as many as `cache_bytes` bytes.
+    """
+
+    def __init__(self, blobs: Blobs | None, cache_bytes: int = 32 * 2**20) -> None:
+        self.blobs = blobs
+        self._cache = PrefixCache(cache_bytes)
 
     def extend(
         self,
@@ -101,7 +107,7 @@ class Lines:
         others are needed; without it, large items stay in the database.
         """
         line = self._line_ending_at(connection, owner, line, length, len(bodies))
-        writer = _ItemWriter(connection, owner, None if self._blobs is None else ready)
+        writer = _ItemWriter(connection, owner, None if self.blobs is None else ready)
         writer.write(bodies)
         if bodies:
             connection.execute(
@@ -126,6 +132,25 @@ class Lines:
         """The items of a stretch. Raises `Corrupt`."""
         return [place.body for place in self.read_places(connection, line, begin, end, owner)]
 
+    def read_prefix(
+        self, connection: Connection, line: int, end: int, owner: Owner
+    ) -> tuple[Sequence[ItemBody], bool]:
+        """The items up to a place, and whether some of them were in memory. Raises `Corrupt`.
+
+        It does not ask whether there is still somebody who refers to them.
+        """
+        known = self._cache.get(line)
+        if len(known) >= end:
+            return known[:end], True
+        places = self.read_places(connection, line, len(known), end, owner)
+        whole = (*known, *(place.body for place in places))
+        self._cache.put(line, whole, [place.size for place in places])
+        return whole, bool(known)
+
+    def forget(self, lines: Iterable[int]) -> None:
+        """Drop from memory what was read of these lines."""
+        self._cache.drop(lines)
+
     def read_places(
         self, connection: Connection, line: int, begin: int, end: int, owner: Owner
     ) -> list[Place]:
@@ -146,9 +171,9 @@ class Lines:
             if body is None:
                 raise Corrupt(f"item:{id} is empty")
             return items.parsed(id, owner.box.open(body, f"item:{id}"))
-        if self._blobs is None:
+        if self.blobs is None:
             raise Corrupt(f"item:{id} is in a blob and there is no place for blobs")
-        return items.parsed(id, owner.box.open(self._blobs.get(blob), f"blob:{blob}"))
+        return items.parsed(id, owner.box.open(self.blobs.get(blob), f"blob:{blob}"))
 
     def _line_ending_at(
         self, connection: Connection, owner: Owner, line: int | None, length: int, by: int
