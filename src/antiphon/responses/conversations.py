@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
-from antiphon.errors import ConversationNotFound, ItemNotFound, UnknownURL
+from antiphon.errors import ConversationNotFound, InvalidValue, ItemNotFound, UnknownURL
 from antiphon.metrics import Metrics
 from antiphon.principal import Principal
 from antiphon.responses.gate import Dropped, Gate
@@ -89,15 +89,21 @@ class ConversationService:
         order: store.Order,
     ) -> ItemList:
         conversations = self._found(conversation_id).conversations
-        with _on_item(conversation_id, "after"):
-            page = await conversations.list_items(
-                principal, conversation_id, after=after, limit=limit, order=order
-            )
+        try:
+            with _on_item(conversation_id):
+                page = await conversations.list_items(
+                    principal, conversation_id, after=after, limit=limit, order=order
+                )
+        except ItemNotFound as error:
+            raise InvalidValue(
+                f"Invalid 'after': there is no item '{shortened(after or '')}' in this list.",
+                param="after",
+            ) from error
         return item_list(page)
 
     async def item(self, principal: Principal, conversation_id: str, item_id: str) -> ItemResource:
         conversations = self._found(conversation_id).conversations
-        with _on_item(conversation_id, "item_id"):
+        with _on_item(conversation_id):
             found = await conversations.item(principal, conversation_id, item_id)
         return cast(ItemResource, found)
 
@@ -106,7 +112,7 @@ class ConversationService:
     ) -> Conversation:
         """Raises `ConversationLocked` while a response is being made in it."""
         conversations = self._found(conversation_id).conversations
-        with _on_item(conversation_id, "item_id"):
+        with _on_item(conversation_id):
             return _shown(await conversations.delete_item(principal, conversation_id, item_id))
 
     def _found(self, conversation_id: str) -> store.Store:
@@ -128,8 +134,8 @@ class ConversationService:
 
 
 @contextmanager
-def _on_item(conversation_id: str, param: str) -> Iterator[None]:
-    """For requests that name an item of a conversation in `param`."""
+def _on_item(conversation_id: str) -> Iterator[None]:
+    """For requests that name an item of a conversation."""
     with on_conversation(conversation_id):
         try:
             yield
@@ -137,7 +143,8 @@ def _on_item(conversation_id: str, param: str) -> Iterator[None]:
             if error.what == conversation_id:
                 raise
             raise ItemNotFound(
-                f"There is no item '{shortened(error.what)}' in the conversation.", param=param
+                f"There is no item '{shortened(error.what)}' in the conversation.",
+                param="item_id",
             ) from error
 
 
