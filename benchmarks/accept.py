@@ -58,6 +58,9 @@ class EmptyModel:
     def cancel(self) -> None:
         pass
 
+    async def released(self) -> None:
+        pass
+
     async def deltas(self) -> AsyncGenerator[Delta, None]:
         yield TextDelta("ok")
         yield Finish("stop")

@@ -65,6 +65,7 @@ def serve_with_console(settings: Settings, keys: KeyRing) -> None:
     from antiphon.app import build
     from antiphon.models.build import build_models
     from antiphon.server import Server, bind, is_loopback
+    from antiphon.storage import open_storage
 
     logs.configure(settings.log_level, settings.log_format)
     if keys.open and not is_loopback(settings.host) and not settings.insecure:
@@ -74,11 +75,12 @@ def serve_with_console(settings: Settings, keys: KeyRing) -> None:
             "  or serve everybody with: --insecure"
         )
     with bind(settings.host, settings.port) as sock:
+        store = open_storage(settings)
         with ProgressDisplay() as display:
             models = build_models(settings, display)
         port = sock.getsockname()[1]
         server = Server(
-            build(settings, models, keys),
+            build(settings, models, keys, store),
             grace_seconds=settings.shutdown_grace_seconds,
             on_start=lambda: _announce(settings, models[0], keys, port),
         )
@@ -86,6 +88,8 @@ def serve_with_console(settings: Settings, keys: KeyRing) -> None:
             server.run(sockets=[sock])
         except KeyboardInterrupt:
             sys.exit(130)
+        if not server.let_go:
+            sys.exit(3)
 
 
 def _announce(settings: Settings, model: Model, keys: KeyRing, port: int) -> None:

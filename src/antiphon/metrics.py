@@ -4,12 +4,14 @@ No label holds a prompt, an answer, a key or anything else of a client's own mak
 is bounded by the document and the settings.
 """
 
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Iterable, Iterator
+from typing import Protocol, cast
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import generate_latest
 
+from antiphon.spec.types import StoreStatus
 from antiphon.turn import TokenUsage
 
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
@@ -63,6 +65,9 @@ class Metrics:
             registry=self._registry,
         )
 
+        self._store = _StoreCollector()
+        self._registry.register(self._store)
+
     def request_answered(self, operation: str, status: int, seconds: float) -> None:
         """Count a request by its operation's id; `unrouted` for those that have none."""
         self._requests.labels(operation, str(status)).inc()
@@ -85,6 +90,38 @@ class Metrics:
         self._tokens.labels(model, "cached").inc(usage.cached_tokens)
         self._tokens.labels(model, "output").inc(usage.output_tokens)
 
+    def set_store(self, status: StoreStatus) -> None:
+        """Take over what a store counts."""
+        self._store.status = status
+
     def text(self) -> bytes:
         """All of it in Prometheus' text format."""
         return generate_latest(self._registry)
+
+
+class _StoreCollector:
+    """Shows what a store counted when it was last asked."""
+
+    def __init__(self) -> None:
+        self.status: StoreStatus | None = None
+
+    def collect(self) -> Iterator[Metric]:
+        if self.status is None:
+            return
+        now = GaugeMetricFamily(
+            "antiphon_store", "What is stored, and what is going on there.", labels=("what",)
+        )
+        for name, value in self.status["counts"].items():
+            now.add_metric((name,), cast(int, value))
+        now.add_metric(("readers",), self.status["readers"])
+        now.add_metric(("background_running",), self.status["background_running"])
+        now.add_metric(("history_bytes_in_use",), self.status["history_bytes_in_use"])
+        yield now
+        happened = CounterMetricFamily(
+            "antiphon_store_operations",
+            "What happened in the store since this process began.",
+            labels=("what",),
+        )
+        for name, value in self.status["counters"].items():
+            happened.add_metric((name,), cast(int, value))
+        yield happened

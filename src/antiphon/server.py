@@ -77,7 +77,9 @@ class Server(uvicorn.Server):
                 timeout_graceful_shutdown=_LAST_WORDS_SECONDS,
             )
         )
-        self._service = application.service
+        self._application = application
+        #: Whether everything that was asked let go when the server was told to stop.
+        self.let_go = True
         self._grace_seconds = grace_seconds
         self._on_start = on_start
 
@@ -88,8 +90,9 @@ class Server(uvicorn.Server):
             self._on_start()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        draining = asyncio.create_task(self._service.drain(self._grace_seconds))
+        draining = asyncio.create_task(self._application.drain(self._grace_seconds))
         # A second Ctrl-C ends the wait.
         while not draining.done() and not self.force_exit:
             await asyncio.wait([draining], timeout=0.1)
+        self.let_go = draining.done() and draining.result()
         await super().shutdown(sockets)

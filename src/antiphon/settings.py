@@ -267,7 +267,9 @@ class Settings(_Table):
         if self.state == "postgres" and not self.database_url:
             raise ValueError("state postgres needs database_url")
         if not self.engine and self.state in ("memory", "off"):
-            raise ValueError(f"without an engine responses must be stored, and state is {self.state}")
+            raise ValueError(
+                f"without an engine responses must be stored, and state is {self.state}"
+            )
         return self
 
     @field_validator("api_keys")

@@ -5,13 +5,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from antiphon.errors import ItemNotFound
 from antiphon.principal import Principal
 from antiphon.responses.admission import HistoryBudget
-from antiphon.responses.items import normalized, paired, references
-from antiphon.responses.refusals import on_conversation, on_previous, shortened, told
+from antiphon.responses.items import normalized, paired
+from antiphon.responses.references import resolved
+from antiphon.responses.refusals import on_conversation, on_previous
 from antiphon.responses.request import conversation_id
-from antiphon.store.base import History, ItemBody, NotFound, Store
+from antiphon.store.base import History, ItemBody, Store
 
 _NOTHING = History()
 
@@ -48,7 +48,7 @@ class ContextLoader:
         if self._store is None:
             yield self._checked(_NOTHING, items)
             return
-        items = await self._resolved(self._store, principal, items)
+        items = await resolved(self._store.responses, principal, items)
         if previous is not None:
             responses = self._store.responses
             with on_previous(previous):
@@ -67,23 +67,3 @@ class ContextLoader:
     def _checked(self, history: History, items: list[dict[str, Any]]) -> Context:
         paired(history.items, items)
         return Context(history, items)
-
-    async def _resolved(
-        self, store: Store, principal: Principal, items: list[dict[str, Any]]
-    ) -> list[dict[str, Any]]:
-        """The items with what they refer to in the place of references."""
-        named = references(items)
-        if not named:
-            return items
-        resolved = list(items)
-        try:
-            with told():
-                found = await store.responses.items(principal, [name for _, name in named])
-        except NotFound as error:
-            place = next(place for place, name in named if name == error.what)
-            raise ItemNotFound(
-                f"There is no item '{shortened(error.what)}'.", param=f"input[{place}].id"
-            ) from error
-        for (place, _), item in zip(named, found, strict=True):
-            resolved[place] = dict(item)
-        return resolved

@@ -6,6 +6,9 @@ would not go on where the first broke off.
 """
 
 import asyncio
+import os
+import secrets
+import socket
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
@@ -27,6 +30,11 @@ _logger = structlog.get_logger("antiphon.responses")
 
 _CANCELLED = "The response was cancelled."
 _RESTARTED = "The server that made the response stopped before it was whole."
+
+
+def worker_id() -> str:
+    """A name for this process that no other has or will have."""
+    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(8)}"
 
 
 class WorkerOptions(Protocol):

@@ -9,19 +9,27 @@ from antiphon.http.docs import docs_page
 from antiphon.http.json import json_response
 from antiphon.metrics import Metrics
 from antiphon.models.router import Router
+from antiphon.responses.state import StateStatus
 from antiphon.spec import Contract, packaged_text
 from antiphon.spec.types import ServerStatus
 
 
 class ServerHandlers:
-    """`is_ready` says whether new responses are begun."""
+    """`state` tells of what is stored, None where nothing is; `is_ready` says whether new responses
+    are begun."""
 
     def __init__(
-        self, contract: Contract, router: Router, metrics: Metrics, is_ready: Callable[[], bool]
+        self,
+        contract: Contract,
+        router: Router,
+        metrics: Metrics,
+        state: StateStatus | None,
+        is_ready: Callable[[], bool],
     ) -> None:
         self._contract = contract
         self._router = router
         self._metrics = metrics
+        self._state = state
         self._is_ready = is_ready
         self._docs: str | None = None
 
@@ -38,11 +46,13 @@ class ServerHandlers:
             "object": "server.status",
             "version": __version__,
             "models": [model.status() for model in self._router.models],
-            "store": None,
+            "store": None if self._state is None else await self._state.status(),
         }
         return json_response(status)
 
     async def get_metrics(self) -> Response:
+        if self._state is not None:
+            self._metrics.set_store(await self._state.status())
         return Response(self._metrics.text(), media_type="text/plain; version=0.0.4")
 
     async def get_openapi_json(self) -> Response:

@@ -1,0 +1,76 @@
+"""Opens the storage that the settings ask for."""
+
+from pathlib import Path
+
+from sqlalchemy.engine import URL
+
+from antiphon.errors import StartError
+from antiphon.settings import Settings
+from antiphon.store.base import StoreLimits
+from antiphon.store.blobs import open_blobs
+from antiphon.store.build import SqlStore, open_store
+from antiphon.store.keyring import MasterKeyFile
+from antiphon.store.sealing import AesSealer, PlainSealer, Sealer
+
+_MEMORY_RECORDS = 128
+_MEMORY_BYTES = 64 * 2**20
+
+
+def database_file(settings: Settings) -> Path:
+    """The SQLite file."""
+    return settings.data_dir / "antiphon.db"
+
+
+def open_storage(settings: Settings) -> SqlStore | None:
+    """The store, migrated to what this version needs; None with `state` off. Raises `StartError`.
+
+    Close it in the end.
+    """
+    if settings.state == "off":
+        return None
+    in_memory = settings.state == "memory"
+    blobs = settings.blob_url or ("memory:" if in_memory else str(settings.data_dir / "blobs"))
+    return open_store(
+        _database_url(settings),
+        limits=_limits(settings),
+        sealer=_sealer(settings.encryption_keys_file),
+        blobs=open_blobs(blobs),
+        history_cache_bytes=settings.history_cache_mib * 2**20,
+        announce_webhooks=settings.webhook_url is not None,
+    )
+
+
+def _database_url(settings: Settings) -> str:
+    if settings.state == "postgres":
+        assert settings.database_url is not None
+        if not settings.database_url.startswith(("postgresql://", "postgres://")):
+            raise StartError(
+                "setting database_url: give it as postgresql://user:password@host/name"
+            )
+        return settings.database_url
+    if settings.state == "memory":
+        return "sqlite:///:memory:"
+    return URL.create("sqlite", database=str(database_file(settings))).render_as_string()
+
+
+def _sealer(keys_file: Path | None) -> Sealer:
+    return PlainSealer() if keys_file is None else AesSealer(MasterKeyFile(keys_file).read())
+
+
+def _limits(settings: Settings) -> StoreLimits:
+    in_memory = settings.state == "memory"
+    return StoreLimits(
+        max_records=settings.max_records or (_MEMORY_RECORDS if in_memory else None),
+        max_bytes=settings.max_stored_bytes or (_MEMORY_BYTES if in_memory else None),
+        owner_records=settings.max_records_per_key,
+        owner_bytes=settings.max_stored_bytes_per_key,
+        entry_bytes=settings.max_entry_bytes,
+        max_depth=settings.max_chain_depth,
+        retention_seconds=settings.retention_seconds,
+        event_log_seconds=settings.event_log_seconds,
+        events_per_run=settings.max_events,
+        event_bytes_per_run=settings.max_event_bytes,
+        max_active_background=settings.max_background,
+        max_active_background_per_owner=settings.max_background_per_key,
+        lease_seconds=settings.lease_seconds,
+    )
