@@ -88,7 +88,7 @@ class Database:
         backend = parsed.get_backend_name()
         if backend == "sqlite":
             engine = _sqlite_engine(parsed, shown)
-        elif backend == "postgresql":
+        elif backend in ("postgresql", "postgres"):
             engine = _postgres_engine(parsed)
         else:
             raise StartError(f"{shown} is no database that antiphon can use. {_KINDS}")

@@ -10,6 +10,7 @@ from antiphon.spec.types import Response
 from antiphon.store import schema
 from antiphon.store.base import Lease
 from antiphon.store.owners import Owner
+from antiphon.store.removal import count_responses, prune_lines
 from antiphon.store.session import notify
 from antiphon.store.shared import Shared
 
@@ -56,14 +57,9 @@ def write_end(
             **_ended(shared, response["status"], now),
         },
     )
-    connection.execute(
-        update(schema.owners).where(schema.owners.c.key == owner.key),
-        {"num_bytes": schema.owners.c.num_bytes + grown},
-    )
-    conversation: dict[str, Any] = {"active": None, "used_at": now}
-    if response["status"] in _CONTINUABLE:
-        conversation |= {"line": output.line, "length": output.end}
-    _leave_conversation(connection, row, conversation)
+    count_responses(connection, owner.key, 0, grown)
+    end = (output.line, output.end) if response["status"] in _CONTINUABLE else None
+    _leave_conversation(connection, row, now, end)
     if announce and row.background:
         _announce(connection, owner, row.id, response["status"], now)
     _tell(connection, row)
@@ -78,7 +74,7 @@ def write_failure(connection: Connection, shared: Shared, lease: Lease) -> None:
     connection.execute(
         update(_RESPONSES).where(_RESPONSES.c.key == row.key), _ended(shared, "failed", now)
     )
-    _leave_conversation(connection, row, {"active": None, "used_at": now})
+    _leave_conversation(connection, row, now, None)
     _tell(connection, row)
 
 
@@ -97,13 +93,20 @@ def _ended(shared: Shared, status: str, now: float) -> dict[str, Any]:
     }
 
 
-def _leave_conversation(connection: Connection, row: Row[Any], values: dict[str, Any]) -> None:
-    if row.conversation is not None:
-        connection.execute(
-            update(_CONVERSATIONS)
-            .where(_CONVERSATIONS.c.key == row.conversation, _CONVERSATIONS.c.active == row.id)
-            .values(values)
-        )
+def _leave_conversation(
+    connection: Connection, row: Row[Any], now: float, end: tuple[int, int] | None
+) -> None:
+    """Let a conversation go on, from `end` of a line or, if that is None, from where it was."""
+    mine = (_CONVERSATIONS.c.key == row.conversation) & (_CONVERSATIONS.c.active == row.id)
+    line = connection.scalar(select(_CONVERSATIONS.c.line).where(mine))
+    if line is None:
+        return
+    values: dict[str, Any] = {"active": None, "used_at": now}
+    if end is not None:
+        values |= {"line": end[0], "length": end[1]}
+    connection.execute(update(_CONVERSATIONS).where(mine), values)
+    if end is not None and end[0] != line:
+        prune_lines(connection, [line])
 
 
 def _announce(
