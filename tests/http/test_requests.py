@@ -21,8 +21,9 @@ class Listener(ScriptedModel):
         return await super().prepare(turn)
 
     def asked(self):
-        turn = self.turns[-1]
-        return [(message.role, message.text) for message in turn.messages]
+        """The entries of the last turn, each with the role of a message or the name of its kind."""
+        entries = self.turns[-1].messages
+        return [(getattr(e, "role", type(e).__name__.lower()), e.text) for e in entries]
 
 
 @pytest.fixture
@@ -210,8 +211,13 @@ def test_rsn_02_reasoning_in_history_is_never_an_error(server, listener):
         }
     )
     assert answer.status_code == 200
-    assert answer.headers["antiphon-dropped"] == "input[1], input[2], input[3], input[4]"
-    assert listener.asked() == [("user", "hi"), ("assistant", "Hello"), ("user", "again")]
+    assert "antiphon-dropped" not in answer.headers
+    assert listener.asked() == [
+        ("user", "hi"),
+        ("reasoning", "User greets me."),
+        ("assistant", "Hello"),
+        ("user", "again"),
+    ]
 
 
 def test_unknown_fields_are_named_whatever_they_are_called(plain):
@@ -235,9 +241,10 @@ def test_the_dropped_header_stays_short(plain):
 
 def test_dropped_parts_are_counted_by_a_name_of_ours(server):
     served = server(scripted({"text": "ok"}))
-    served.create({"input": "hi", "store": True, "tools": CODEX_TOOLS, "clients own name": 1})
+    body = {"input": "hi", "text": {"verbosity": "low"}, "tools": CODEX_TOOLS}
+    served.create({**body, "clients own name": 1})
     metrics = served.http.get("/metrics").text
-    assert 'antiphon_dropped_total{name="store"} 1.0' in metrics
+    assert 'antiphon_dropped_total{name="text.verbosity"} 1.0' in metrics
     assert 'antiphon_dropped_total{name="tools.web_search"} 1.0' in metrics
     assert 'antiphon_dropped_total{name="unknown tool"} 1.0' in metrics
     assert "clients own name" not in metrics
@@ -259,8 +266,8 @@ def test_dropped_parts_are_counted_by_a_name_of_ours(server):
         ("metadata", {"k": "x" * 513}, "metadata.k"),
         ("seed", "lucky", "seed"),
         ("previous_response_id", "resp_1", "previous_response_id"),
-        ("background", True, "background"),
-        ("conversation", "conv_1", "conversation"),
+        ("background", "yes", "background"),
+        ("conversation", 5, "conversation"),
     ],
 )
 def test_use_02_values_out_of_range_are_refused_by_name(plain, field, value, param):
