@@ -45,8 +45,9 @@ class Traits:
 
     `calls` is how it takes the arguments of calls, as an object or as a JSON text; None if it shows
     none. `parallel_calls` is whether a message may have several; `spoken_calls` whether a text and
-    calls may come in one message, in two, or not at all; `named_ids` whether ids must have the
-    function's name in them. `reasoning` is the name under which a message has its reasoning.
+    calls may come in one message, in two, or not at all; `system_with_calls` whether the system
+    message is also shown where there are calls; `named_ids` whether ids must have the function's
+    name in them. `reasoning` is the name under which a message has its reasoning.
     """
 
     system: bool = True
@@ -56,6 +57,7 @@ class Traits:
     calls: Literal["object", "json"] | None = None
     parallel_calls: bool = True
     spoken_calls: Literal["together", "apart", "never"] = "together"
+    system_with_calls: bool = True
     named_ids: bool = False
     reasoning: str | None = None
 
@@ -65,15 +67,16 @@ def fold(turn: Turn, traits: Traits) -> list[Shown]:
     opening = _opening_system_texts(turn.messages)
     leading = BLANK_LINE.join(text for text in (turn.instructions or "", *opening) if text)
     messages = _fit_calls(grouped(turn.messages[len(opening) :]), traits)
-    if not traits.later_system or not traits.system:
+    system = traits.system and (traits.system_with_calls or not any(map(_calls, messages)))
+    if not traits.later_system or not system:
         messages = _wrap_later_system(messages)
-    if leading and not traits.system:
+    if leading and not system:
         messages = _put_before_first_user(leading, messages)
     if not traits.repeats:
         messages = _join_neighbours(messages)
     if messages and messages[0].role == "assistant" and not traits.assistant_first:
         messages.insert(0, Message("user", ""))
-    if leading and traits.system:
+    if leading and system:
         messages.insert(0, Message("system", leading))
     return messages
 

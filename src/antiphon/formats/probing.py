@@ -70,9 +70,10 @@ def _with_calls(render: Render, traits: Traits) -> Traits:
 
 
 def _call_traits(traits: Traits) -> Iterator[Traits]:
-    for named in (False, True):
-        for form in _ARGUMENTS:
-            yield replace(traits, calls=form, named_ids=named)
+    for system in (True, False) if traits.system else (True,):
+        for named in (False, True):
+            for form in _ARGUMENTS:
+                yield replace(traits, calls=form, named_ids=named, system_with_calls=system)
 
 
 def _shows_a_call(render: Render, traits: Traits) -> bool:
@@ -104,6 +105,8 @@ def _with_reasoning(render: Render, traits: Traits) -> Traits:
 def _shows_both(render: Render, traits: Traits, *rounds: Sequence[Shown]) -> bool:
     """Whether rounds of calls are shown at the end of a conversation and further back."""
     asked = [Message("user", "probequestion"), *(m for messages in rounds for m in messages)]
+    if traits.system and traits.system_with_calls:
+        asked.insert(0, Message("system", "proberules"))
     messages = _as_wanted(asked, traits)
     later = [Message("assistant", "probeanswer"), Message("user", "probethanks")]
     return shows(render, messages, traits) and shows(render, [*messages, *later], traits)
