@@ -20,6 +20,7 @@ from antiphon.models.base import Model
 from antiphon.models.scripted import ScriptedModel
 from antiphon.server import bind
 from antiphon.settings import SceneSettings, Settings, StepSettings
+from antiphon.storage import open_storage
 
 T = TypeVar("T")
 NO_KEYS = Path("/nonexistent/keys.toml")
@@ -138,9 +139,14 @@ def parse_stream(answer: httpx.Response) -> Stream:
 
 @contextmanager
 def serve(*models: Model, keys: KeyRing | None = None, **settings: Any) -> Iterator[Served]:
-    """Serve models until the block ends. Settings are those of the product."""
+    """Serve models until the block ends. Settings are those of the product, but what is stored
+    stays in memory."""
+    effective = Settings(**{"state": "memory", **settings})
     application = build(
-        Settings(**settings), models or [scripted()], keys or KeyRing(KeyFile(NO_KEYS))
+        effective,
+        models or [scripted()],
+        keys or KeyRing(KeyFile(NO_KEYS)),
+        open_storage(effective),
     )
     sock = bind("127.0.0.1", 0)
     url = f"http://127.0.0.1:{sock.getsockname()[1]}"
