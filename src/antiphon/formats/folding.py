@@ -3,8 +3,9 @@
 The rule, in this order:
 
 1. `instructions` and the system messages that open the conversation become one system message,
-   joined by blank lines. If the template has no system role, it goes before the text of the user
-   message that comes next, or becomes a user message where none does.
+   joined by blank lines. If the template has no system role, or would not show it as the user is
+   not the last to speak, it goes before the text of the user message that comes next, or becomes a
+   user message where none does.
 2. Reasoning is left out if the template has no place for it. Tool calls and their results become
    texts if the template cannot show them; `calls` has the words. If it cannot show several calls in
    one message, each gets its own, with its result behind it; if not a text and calls in one
@@ -43,21 +44,21 @@ class Traits:
     """What a template allows: a system message, one after the first user message, two neighbours
     of one role, and the assistant speaking first.
 
-    `calls` is how it takes the arguments of calls, as an object or as a JSON text; None if it shows
-    none. `parallel_calls` is whether a message may have several; `spoken_calls` whether a text and
-    calls may come in one message, in two, or not at all; `system_with_calls` whether the system
-    message is also shown where there are calls; `named_ids` whether ids must have the function's
-    name in them. `reasoning` is the name under which a message has its reasoning.
+    `system_always` is whether the system message is shown whoever speaks last, or only if the user
+    does. `calls` is how it takes the arguments of calls, as an object or as a JSON text; None if it
+    shows none. `parallel_calls` is whether a message may have several; `spoken_calls` whether a
+    text and calls may come in one message, in two, or not at all; `named_ids` whether ids must have
+    the function's name in them. `reasoning` is the name under which a message has its reasoning.
     """
 
     system: bool = True
     later_system: bool = True
     repeats: bool = True
     assistant_first: bool = True
+    system_always: bool = True
     calls: Literal["object", "json"] | None = None
     parallel_calls: bool = True
     spoken_calls: Literal["together", "apart", "never"] = "together"
-    system_with_calls: bool = True
     named_ids: bool = False
     reasoning: str | None = None
 
@@ -67,7 +68,8 @@ def fold(turn: Turn, traits: Traits) -> list[Shown]:
     opening = _opening_system_texts(turn.messages)
     leading = BLANK_LINE.join(text for text in (turn.instructions or "", *opening) if text)
     messages = _fit_calls(grouped(turn.messages[len(opening) :]), traits)
-    system = traits.system and (traits.system_with_calls or not any(map(_calls, messages)))
+    asked = bool(messages) and messages[-1].role == "user"
+    system = traits.system and (traits.system_always or asked)
     if not traits.later_system or not system:
         messages = _wrap_later_system(messages)
     if leading and not system:

@@ -52,6 +52,7 @@ def find_traits(render: Render) -> Traits:
         and shows_roles(render, "system", "user", "system", "user", "assistant", "system", "user"),
         repeats=shows_roles(render, "user", "user", "assistant", "assistant", "user"),
         assistant_first=shows_roles(render, "assistant", "user"),
+        system_always=not system or shows_roles(render, "system", "user", "assistant"),
     )
     return _with_reasoning(render, _with_calls(render, traits))
 
@@ -70,10 +71,9 @@ def _with_calls(render: Render, traits: Traits) -> Traits:
 
 
 def _call_traits(traits: Traits) -> Iterator[Traits]:
-    for system in (True, False) if traits.system else (True,):
-        for named in (False, True):
-            for form in _ARGUMENTS:
-                yield replace(traits, calls=form, named_ids=named, system_with_calls=system)
+    for named in (False, True):
+        for form in _ARGUMENTS:
+            yield replace(traits, calls=form, named_ids=named)
 
 
 def _shows_a_call(render: Render, traits: Traits) -> bool:
@@ -105,7 +105,7 @@ def _with_reasoning(render: Render, traits: Traits) -> Traits:
 def _shows_both(render: Render, traits: Traits, *rounds: Sequence[Shown]) -> bool:
     """Whether rounds of calls are shown at the end of a conversation and further back."""
     asked = [Message("user", "probequestion"), *(m for messages in rounds for m in messages)]
-    if traits.system and traits.system_with_calls:
+    if traits.system and traits.system_always:
         asked.insert(0, Message("system", "proberules"))
     messages = _as_wanted(asked, traits)
     later = [Message("assistant", "probeanswer"), Message("user", "probethanks")]
