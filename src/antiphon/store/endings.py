@@ -97,6 +97,8 @@ def _leave_conversation(
     connection: Connection, row: Row[Any], now: float, end: tuple[int, int] | None
 ) -> None:
     """Let a conversation go on, from `end` of a line or, if that is None, from where it was."""
+    if row.conversation is None:
+        return
     mine = (_CONVERSATIONS.c.key == row.conversation) & (_CONVERSATIONS.c.active == row.id)
     line = connection.scalar(select(_CONVERSATIONS.c.line).where(mine))
     if line is None:

@@ -33,8 +33,12 @@ class Prepared:
     def many(self, connection: Connection, rows: Sequence[Values]) -> None:
         """Run it once for each of `rows`."""
         compiled = self._for(connection)
+        parameters = [compiled.parameters(row) for row in rows]
         cursor = connection.connection.cursor()
-        cursor.executemany(compiled.sql, [compiled.parameters(row) for row in rows])
+        if len(rows) == 1:
+            cursor.execute(compiled.sql, parameters[0])
+        elif rows:
+            cursor.executemany(compiled.sql, parameters)
         cursor.close()
 
     def each(self, connection: Connection, rows: Sequence[Values]) -> list[tuple[Any, ...] | None]:
