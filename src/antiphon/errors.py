@@ -35,6 +35,7 @@
     └── ServerError     5xx  the server is at fault
         ├── ServerRestarted, DeadlineExceeded
         ├── ShuttingDown, StorageUnavailable, StorageCorrupt, HistoryBusy  503
+        ├── ModelUnavailable           503
         └── GatewayTimeout             504
 
 The codes are the document's `ErrorCode`; a test holds the two against each other.
@@ -332,6 +333,13 @@ class HistoryBusy(ServerError):
 
     status = 503
     code = "history_busy"
+
+
+class ModelUnavailable(ServerError):
+    """No process that has a model is there."""
+
+    status = 503
+    code = "model_unavailable"
 
 
 class ShuttingDown(ServerError):

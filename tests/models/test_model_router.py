@@ -3,7 +3,7 @@
 import pytest
 from serving import scripted
 
-from antiphon.errors import ModelNotFound, StartError
+from antiphon.errors import ModelNotFound, ModelUnavailable, StartError
 from antiphon.models.router import Route, Router
 
 ONE, TWO = scripted({"text": "1"}, name="one"), scripted({"text": "2"}, name="two")
@@ -70,3 +70,27 @@ def test_an_alias_for_what_is_not_served_stops_the_start(alias):
 def test_an_alias_of_an_alias_stops_the_start():
     with pytest.raises(StartError, match="'b'"):
         Router([ONE], {"b": "one", "a": "b"})
+
+
+def test_models_are_replaced_as_a_whole():
+    router = Router([ONE], {"gpt-5": "one"})
+    router.replace([TWO], {})
+    assert router.routes() == [Route("two", TWO)]
+    assert router.find(None) == Route("two", TWO)
+    with pytest.raises(ModelNotFound):
+        router.find("gpt-5")
+
+
+def test_what_cannot_be_served_replaces_nothing():
+    router = Router([ONE], {})
+    with pytest.raises(StartError):
+        router.replace([TWO], {"gpt-5": "one"})
+    assert router.routes() == [Route("one", ONE)]
+
+
+@pytest.mark.parametrize("name", [None, "one"])
+def test_without_any_model_the_server_is_at_fault_and_not_the_name(name):
+    with pytest.raises(ModelUnavailable) as caught:
+        Router([], {}).find(name)
+    assert caught.value.status == 503
+    assert caught.value.headers["retry-after"]

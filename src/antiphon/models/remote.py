@@ -1,6 +1,6 @@
 """A model that other processes have."""
 
-from antiphon.errors import ServerError
+from antiphon.errors import UnsupportedValue
 from antiphon.models.base import Generation, ModelDefaults
 from antiphon.spec.types import ModelStatus
 from antiphon.turn import Turn
@@ -26,7 +26,11 @@ class RemoteModel:
         return {"id": self.name, "state": "remote", "engine": None}
 
     async def prepare(self, turn: Turn) -> Generation:
-        raise ServerError(f"The model '{self.name}' runs in other processes.")
+        raise UnsupportedValue(
+            f"The model '{self.name}' runs in other processes: it makes stored responses, and "
+            "nothing else can be asked of it here.",
+            param="model",
+        )
 
     async def close(self) -> None:
         """There is nothing here."""

@@ -3,11 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from antiphon.errors import ModelNotFound, StartError
+from antiphon.errors import ModelNotFound, ModelUnavailable, StartError
 from antiphon.models.base import Model
 
 #: The alias for every name that is neither a model's nor another alias.
 ANY = "*"
+#: When to ask again for a model that no process has.
+_RETRY_SECONDS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,20 +22,34 @@ class Route:
 
 
 class Router:
-    """The served models; the first is the default. `aliases` map further names to theirs."""
+    """The served models; the first is the default. `aliases` map further names to theirs.
+
+    There may be none, where other processes have the models: then every look-up raises
+    `ModelUnavailable`.
+    """
 
     def __init__(self, models: Sequence[Model], aliases: Mapping[str, str]) -> None:
-        self._models = {model.name: model for model in models}
-        self._default = models[0]
-        self._aliases = dict(aliases)
+        self._models: Mapping[str, Model] = {}
+        self._aliases: Mapping[str, str] = {}
+        self.replace(models, aliases)
+
+    def replace(self, models: Sequence[Model], aliases: Mapping[str, str]) -> None:
+        """Serve these from now on. Raises `StartError` for an alias of what is not served."""
+        served = {model.name: model for model in models}
         for alias, target in aliases.items():
-            if target not in self._models:
+            if target not in served:
                 raise StartError(f"alias {alias!r} stands for {target!r}, which is not served")
+        self._models, self._aliases = served, dict(aliases)
 
     @property
     def models(self) -> Sequence[Model]:
         """The models themselves."""
         return list(self._models.values())
+
+    @property
+    def aliases(self) -> Mapping[str, str]:
+        """Further names, `ANY` included, and what they stand for."""
+        return self._aliases
 
     @property
     def takes_all(self) -> bool:
@@ -51,9 +67,18 @@ class Router:
         return named + aliased
 
     def find(self, name: str | None) -> Route:
-        """The model for a request's `model`; the default for None. Raises `ModelNotFound`."""
+        """The model for a request's `model`; the default for None.
+
+        Raises `ModelNotFound` or `ModelUnavailable`.
+        """
+        if not self._models:
+            raise ModelUnavailable(
+                "No worker serves a model now. Try again later.",
+                headers={"retry-after": str(_RETRY_SECONDS)},
+            )
         if name is None:
-            return Route(self._default.name, self._default)
+            default = next(iter(self._models.values()))
+            return Route(default.name, default)
         if name in self._models:
             return Route(name, self._models[name])
         target = self._aliases.get(name) or self._aliases.get(ANY)
