@@ -74,6 +74,34 @@ def test_what_clients_send_passes(plain, path, query):
     assert (error["code"], error["param"]) == (f"{kind}_not_found", f"{kind}_id")
 
 
+@pytest.mark.parametrize("strange", ["%00", "%ff", "%F0%9F%98%80", "a%20b", "x" * 5000, "'--"])
+def test_sta_13_an_id_that_can_be_none_is_unknown_like_any_other(plain, strange):
+    for method, path, code in (
+        ("GET", f"/v1/responses/{strange}", "response_not_found"),
+        ("GET", f"/v1/responses/{strange}?stream=true", "response_not_found"),
+        ("DELETE", f"/v1/responses/{strange}", "response_not_found"),
+        ("POST", f"/v1/responses/{strange}/cancel", "response_not_found"),
+        ("GET", f"/v1/responses/{strange}/input_items?after={strange}", "response_not_found"),
+        ("GET", f"/v1/conversations/{strange}", "conversation_not_found"),
+        ("GET", f"/v1/conversations/{strange}/items/{strange}", "conversation_not_found"),
+        ("DELETE", f"/v1/conversations/{strange}", "conversation_not_found"),
+    ):
+        answer = plain.http.request(method, path)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (404, code), path
+
+
+@pytest.mark.parametrize("strange", ["%00", "%ff", "x" * 5000, ""])
+def test_sta_13_an_item_that_can_be_none_is_unknown_in_what_is_there(plain, strange):
+    made = plain.post({}, "/v1/conversations").json()
+    items = f"/v1/conversations/{made['id']}/items"
+    answer = plain.http.get(f"{items}?after={strange}")
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"], error["param"]) == (400, "invalid_value", "after")
+    if strange:
+        answer = plain.http.get(f"{items}/{strange}")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (404, "item_not_found")
+
+
 @pytest.mark.parametrize("key", ["", "k" * 256])
 def test_an_idempotency_key_has_a_length(plain, key):
     error = plain.error({"input": "x"}, headers={"idempotency-key": key})

@@ -301,6 +301,15 @@ def test_items_that_are_served_are_kept(gate: Gate, kind: str):
     assert gate.apply({"input": items}) == ({"input": items}, [])
 
 
+def test_parts_of_reasoning_and_of_results_are_kept(gate: Gate):
+    items = [
+        {"type": "reasoning", "content": [{"type": "reasoning_text", "text": "hm"}]},
+        {"type": "function_call", "content": ["the client's own"], "output": [5]},
+        {"type": "function_call_output", "output": [{"type": "input_text", "text": "3 C"}]},
+    ]
+    assert gate.apply({"input": items}) == ({"input": items}, [])
+
+
 REFERENCES = [{"id": "msg_1"}, {"type": None, "id": "msg_1"}]
 
 

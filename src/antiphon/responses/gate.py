@@ -246,9 +246,9 @@ def _parts(kind: str, item: Mapping[str, Any]) -> Iterator[tuple[str, int, dict[
     """The content parts of an item, each with its field and place.
 
     Only in the field where the item's kind has them: a field of another name is the sender's own
-    and may hold anything.
+    and may hold anything. Reasoning has parts of its own, which are always read.
     """
-    field = "output" if kind.endswith("_output") else "content"
+    field = "content" if kind == "message" else "output" if kind.endswith("_output") else ""
     parts = item.get(field)
     if isinstance(parts, list):
         for number, part in enumerate(parts):
