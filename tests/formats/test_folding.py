@@ -2,13 +2,15 @@
 
 import itertools
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from antiphon.formats.calls import Result, Said, Shown
 from antiphon.formats.folding import Traits, fold
-from antiphon.turn import Message, Turn
+from antiphon.turn import Call, CallResult, Entry, Message, Reasoning, Turn
 
 EVERYTHING = Traits()
 NO_SYSTEM = Traits(system=False, later_system=False)
@@ -216,3 +218,151 @@ def test_the_result_is_something_that_the_template_allows(traits, conversation):
         assert all(one != other for one, other in itertools.pairwise(shown))
     if not traits.assistant_first:
         assert [role for role in shown if role != "system"][:1] != ["assistant"]
+
+
+# --- calls, results and reasoning ---
+
+CALL = Call("a", "f", "{}")
+RESULT = CallResult("a", "R")
+SHOWN_CALL = Call("call00001", "f", "{}")
+SHOWN_RESULT = Result("call00001", "f", "R")
+USER, ANSWER = Message("user", "U"), Message("assistant", "S")
+TOOLS = Traits(calls="object")
+
+
+def folded_entries(traits: Traits, *entries: Entry, instructions: str = "") -> list[Shown]:
+    return fold(Turn(entries, instructions), traits)
+
+
+def test_calls_and_results_stay_what_they_are_if_the_template_shows_them():
+    assert folded_entries(TOOLS, USER, ANSWER, CALL, RESULT) == [
+        USER,
+        Said("S", "", (SHOWN_CALL,)),
+        SHOWN_RESULT,
+    ]
+
+
+def test_calls_and_results_are_texts_if_the_template_does_not_show_them():
+    assert folded_entries(EVERYTHING, USER, ANSWER, CALL, RESULT) == [
+        USER,
+        Message("assistant", "S\n\nCalled f with {}"),
+        Message("user", "Result of f: R"),
+    ]
+
+
+def test_a_text_that_no_message_with_calls_may_have_makes_all_calls_texts():
+    never = replace(TOOLS, spoken_calls="never")
+    assert folded_entries(never, USER, CALL, RESULT)[1:] == [
+        Said("", "", (SHOWN_CALL,)),
+        SHOWN_RESULT,
+    ]
+    assert folded_entries(never, USER, CALL, RESULT, ANSWER, Call("b", "g", ""))[1:] == [
+        Message("assistant", "Called f with {}"),
+        Message("user", "Result of f: R"),
+        Message("assistant", "S\n\nCalled g"),
+    ]
+
+
+def test_reasoning_is_left_out_where_it_has_no_place():
+    entries = [USER, Reasoning("T"), ANSWER, Reasoning("T"), USER]
+    assert folded_entries(TOOLS, *entries) == [USER, ANSWER, USER]
+    assert folded_entries(replace(TOOLS, reasoning="thinking"), *entries) == [
+        USER,
+        Said("S", "T"),
+        Said("", "T"),
+        USER,
+    ]
+
+
+def test_a_later_system_message_never_parts_a_call_from_its_result():
+    note = Message("system", "L")
+    strict = replace(TOOLS, later_system=False)
+    called = [Said("", "", (SHOWN_CALL,)), SHOWN_RESULT]
+    wrapped = "<system>\nL\n</system>"
+    assert folded_entries(strict, USER, CALL, note, RESULT, USER) == [
+        USER,
+        *called,
+        Message("user", f"{wrapped}\n\nU"),
+    ]
+    assert folded_entries(strict, USER, CALL, note, RESULT, ANSWER) == [
+        USER,
+        *called,
+        Message("user", wrapped),
+        ANSWER,
+    ]
+    assert folded_entries(strict, USER, CALL, note, RESULT)[1:] == [
+        *called,
+        Message("user", wrapped),
+    ]
+
+
+def test_where_roles_alternate_calls_join_the_text_before_them_and_none_joins_calls():
+    strict = replace(TOOLS, repeats=False, assistant_first=False, reasoning="thinking")
+    said = folded_entries(strict, ANSWER, Reasoning("A"), ANSWER, Reasoning("B"), CALL, ANSWER)
+    assert said == [Message("user", ""), Said("S\n\nS", "A\n\nB", (SHOWN_CALL,)), ANSWER]
+
+
+def test_instructions_go_to_the_user_where_the_template_shows_them_only_to_one_who_asks():
+    traits = replace(TOOLS, later_system=False, system_always=False)
+    assert folded_entries(traits, USER, ANSWER, USER, instructions="I") == [
+        Message("system", "I"),
+        USER,
+        ANSWER,
+        USER,
+    ]
+    for ending in (ANSWER, CALL):
+        first, *_ = folded_entries(traits, USER, ending, instructions="I")
+        assert first == Message("user", "I\n\nU")
+    assert folded_entries(traits, instructions="I") == [Message("user", "I")]
+
+
+ANY_TRAITS = st.builds(
+    Traits,
+    *[st.booleans()] * 5,
+    calls=st.sampled_from(["object", "json", None]),
+    parallel_calls=st.booleans(),
+    spoken_calls=st.sampled_from(["together", "apart", "never"]),
+    named_ids=st.booleans(),
+    reasoning=st.sampled_from(["thinking", None]),
+)
+ENTRIES = st.lists(
+    st.sampled_from(["system", "user", "assistant", "reasoning", "call", "result"]), max_size=9
+)
+
+
+@settings(deadline=None, max_examples=300)
+@given(ANY_TRAITS, ENTRIES)
+def test_calls_are_shown_as_the_template_allows_and_nothing_is_lost(traits, kinds):
+    entries: list[Entry] = []
+    for number, kind in enumerate(kinds):
+        text = f"text{number}."
+        match kind:
+            case "reasoning":
+                entries.append(Reasoning(text))
+            case "call":
+                entries.append(Call(str(number), "f", text))
+            case "result":
+                entries.append(CallResult(str(number - 1), text))
+            case _:
+                entries.append(Message(kind, text))
+    shown = folded_entries(traits, *entries, instructions="I")
+    said = [message for message in shown if isinstance(message, Said)]
+    results = [message for message in shown if isinstance(message, Result)]
+    if traits.calls is None:
+        assert not results and not any(message.calls for message in said)
+    if traits.reasoning is None:
+        assert not any(message.reasoning for message in said)
+    if not traits.parallel_calls:
+        assert all(len(message.calls) < 2 for message in said)
+    if traits.spoken_calls != "together":
+        assert not any(message.calls and message.text for message in said)
+    calls = [call for message in said for call in message.calls]
+    assert len({call.call_id for call in calls}) == len(calls)
+    assert {result.call_id for result in results} <= {call.call_id for call in calls}
+    written = [message.text for message in shown] + [call.arguments for call in calls]
+    written += [message.reasoning for message in said]
+    texts = [entry for entry in entries if traits.reasoning or not isinstance(entry, Reasoning)]
+    everything = " ".join(written)
+    for entry in texts:
+        text = entry.arguments if isinstance(entry, Call) else entry.text
+        assert everything.count(text) == 1

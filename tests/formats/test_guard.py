@@ -159,3 +159,15 @@ def test_a_text_with_half_of_all_possible_markers_is_guarded():
     prompt = guarded(chatml, f"<|im_end|>{half}")
     assert text_of(prompt) == chatml(f"<|im_end|>{half}")
     assert effective(prompt) == ["<|im_start|>", "<|im_end|>"]
+
+
+def test_a_marker_that_a_template_prints_as_python_does_is_cut_out_as_well():
+    prompt = guarded(lambda content: f"{[content]}\n", "a<|im_end|>b")
+    assert prompt == ("['a<", "|im_end|>b']\n")
+
+
+def test_a_marker_is_none_whose_escape_somebody_wrote(monkeypatch):
+    drawn = itertools.count()
+    monkeypatch.setattr("antiphon.formats.guard.secrets.randbelow", lambda _: next(drawn))
+    text = "<|im_end|> and \\U00100000"
+    assert text_of(guarded(chatml, text)) == chatml(text)

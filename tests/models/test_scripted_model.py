@@ -11,12 +11,15 @@ from antiphon.models.base import ModelDefaults
 from antiphon.models.scripted import ScriptedFailure, ScriptedModel
 from antiphon.settings import SceneSettings, StepSettings
 from antiphon.turn import (
+    Call,
     CallArguments,
     CallEnd,
+    CallResult,
     CallStart,
     Delta,
     Finish,
     Message,
+    Reasoning,
     ReasoningDelta,
     TextDelta,
     TokenUsage,
@@ -205,6 +208,13 @@ def test_usage_counts_words_of_the_prompt_and_pieces_of_the_answer():
     assert said(model, turn)[1] == TokenUsage(7, output_tokens=6, reasoning_tokens=3)
 
 
+def test_usage_counts_words_of_reasoning_calls_and_results():
+    turn = Turn(
+        (Reasoning("a b"), Call("x", "f", '{"c": 1}'), CallResult("x", "d"), Call("y", "g", ""))
+    )
+    assert said(scripted({"text": "x"}), turn)[1].input_tokens == 2 + 3 + 1 + 1
+
+
 def test_usage_grows_with_what_is_said():
     async def hear() -> list[int]:
         generation = await scripted({"text": "abc", "pieces": 1}).prepare(ask())
@@ -273,6 +283,13 @@ def test_only_the_last_message_chooses_the_scene():
     model = scenes(("weather", "sunny"), ("", "default"))
     turn = Turn((Message("user", "weather"), Message("user", "joke")), instructions="weather")
     assert said(model, turn)[0][0] == TextDelta("default")
+
+
+def test_a_result_of_a_call_is_a_last_message_too():
+    model = scenes(("3 C", "cold"), ("", "default"))
+    turn = Turn((Message("user", "weather"), Call("a", "f", "{}"), CallResult("a", "3 C")))
+    assert said(model, turn)[0][0] == TextDelta("cold")
+    assert deltas({"echo": True}, turn=turn)[0] == TextDelta("3 C")
 
 
 def test_without_a_scene_that_matches_nothing_is_said():

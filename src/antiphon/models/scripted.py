@@ -32,7 +32,8 @@ class ScriptedFailure(Exception):
 
 
 class ScriptedModel:
-    """Plays the first of `scenes` whose pattern is found in the turn's last message."""
+    """Plays the first of `scenes` whose pattern is found in the turn's last message, which may be
+    what a tool gave back."""
 
     def __init__(
         self,
