@@ -51,11 +51,6 @@ class Router:
         """Further names, `ANY` included, and what they stand for."""
         return self._aliases
 
-    @property
-    def takes_all(self) -> bool:
-        """Whether requests may use any name."""
-        return ANY in self._aliases
-
     def routes(self) -> list[Route]:
         """Every name there is, models first."""
         named = [Route(name, model) for name, model in self._models.items()]

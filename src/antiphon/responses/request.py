@@ -89,7 +89,7 @@ class EffectiveRequest:
         """What another process needs, beside the items, to make the response."""
         left_out = ("input", "client_metadata")
         body = {name: value for name, value in self.body.items() if name not in left_out}
-        return {**body, "model": self._route.name, "store": True}
+        return {**body, "model": self._route.model.name, "store": True}
 
     def turn(self, principal: Principal, items: Iterable[ItemBody]) -> Turn:
         """What to ask the model, `items` being all that it is to be shown."""

@@ -118,6 +118,7 @@ class StoredResponses:
                     idempotency=idempotency,
                     background=request.is_background,
                     frames=log.frames,
+                    model=request.model.name,
                 ),
             )
         except BaseException:

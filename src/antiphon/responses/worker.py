@@ -194,12 +194,13 @@ class Worker:
     # --- work that waits ---
 
     async def _take_runs(self) -> None:
+        models = [model.name for model in self._router.models]
         while True:
             queued = self._store.signals.waiter("queue")
             self._slot_freed.clear()
             if len(self._claimed) < self._options.background_workers:
                 try:
-                    claimed = await self._store.runs.claim(self.id, self._models())
+                    claimed = await self._store.runs.claim(self.id, models)
                 except StoreError as error:
                     _logger.error("no work taken", reason=str(error))
                     claimed = None
@@ -215,10 +216,6 @@ class Worker:
     def _made(self, task: asyncio.Task[None]) -> None:
         self._claimed.discard(task)
         self._slot_freed.set()
-
-    def _models(self) -> list[str] | None:
-        """The names that requests may use for the models here; None for any name."""
-        return None if self._router.takes_all else [route.name for route in self._router.routes()]
 
     async def _make(self, claimed: Claimed) -> None:
         """Make a response that was waiting, or end one that was left behind."""

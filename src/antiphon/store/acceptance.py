@@ -126,7 +126,7 @@ class Acceptance:
             "total_bytes": total,
             "size": size,
             "conversation": origin.conversation,
-            "model": response["model"],
+            "model": new.model or response["model"],
             "status": response["status"],
             "background": new.background,
             "body": owner.box.seal(plain, f"response:{id}"),

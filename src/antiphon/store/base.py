@@ -153,7 +153,8 @@ class NewResponse:
     ids. An item whose id and content are stored already is the same item; if the content differs
     the new one is stored under a fresh id. `request` is what another process needs, beside the
     items, to make the response. `worker` makes it now and gets a lease; None leaves it to whoever
-    claims it. `frames` are its first events, from number 0, stored with it.
+    claims it. `frames` are its first events, from number 0, stored with it. `model` is what it is
+    claimed by, where the response's own `model` is an alias of it.
     """
 
     response: Response
@@ -164,6 +165,7 @@ class NewResponse:
     idempotency: Idempotency | None = None
     background: bool = False
     frames: Sequence[bytes] = ()
+    model: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,8 +291,8 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True)
 class WorkerInfo:
-    """A process that makes responses, and the models it has: as `ModelInfo`-like mappings with
-    `name`, `created`, `context_window`, `temperature`, `top_p`."""
+    """A process that makes responses, and the models it has: mappings with `name`, `created`,
+    `context_window`, `temperature`, `top_p` and `aliases`, a list. Its default comes first."""
 
     id: str
     models: Sequence[Mapping[str, Any]]
@@ -341,9 +343,9 @@ class Swept:
 class Signals(Protocol):
     """Tells of changes, whichever process made them.
 
-    Topics are response ids (its events or status changed), `queue` (something waits for a worker)
-    and `cancel` (somebody wants a run cancelled). Wake-ups may be spurious, never lost: take a
-    waiter first, look second, wait third.
+    Topics are response ids (its events or status changed), `queue` (something waits for a worker),
+    `cancel` (somebody wants a run cancelled) and `workers` (one came, went or has other models).
+    Wake-ups may be spurious, never lost: take a waiter first, look second, wait third.
     """
 
     def waiter(self, topic: str) -> Awaitable[None]:

@@ -9,6 +9,10 @@ from sqlalchemy import Connection, delete, insert, select, update
 from antiphon.store.base import WorkerInfo
 from antiphon.store.database import Database
 from antiphon.store.schema import workers
+from antiphon.store.session import notify
+
+#: What tells that a worker came, went or has other models.
+TOPIC = "workers"
 
 
 class SqlWorkers:
@@ -28,6 +32,7 @@ class SqlWorkers:
             )
             if not known.rowcount:
                 connection.execute(insert(workers).values(id=info.id, **values))
+            notify(connection, TOPIC)
 
         await self._database.write(work)
 
@@ -51,6 +56,7 @@ class SqlWorkers:
 
         def work(connection: Connection) -> None:
             connection.execute(delete(workers).where(workers.c.id == worker))
+            notify(connection, TOPIC)
 
         await self._database.write(work)
 
