@@ -25,8 +25,11 @@ FAILURE = ServerError("The model failed.")
 def asked(
     body: dict[str, Any], *, name: str = "test-model", defaults: ModelDefaults | None = None
 ) -> EffectiveRequest:
-    """A body that passed the gate, for a model that is called `name`."""
-    return EffectiveRequest(body, Route(name, ScriptedModel("test-model", [], defaults=defaults)))
+    """A body that passed the gate and makes sense, for a model that is called `name`."""
+    route = Route(name, ScriptedModel("test-model", [], defaults=defaults))
+    request = EffectiveRequest(body, route)
+    request.check()
+    return request
 
 
 def new_log() -> EventLog:

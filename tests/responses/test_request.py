@@ -8,6 +8,7 @@ from writing import RESPONSE, asked
 from antiphon.errors import InvalidValue, MissingParameter
 from antiphon.models.base import ModelDefaults
 from antiphon.principal import Principal
+from antiphon.responses.items import normalized
 from antiphon.spec import Contract
 from antiphon.turn import Message, Sampling, Turn
 
@@ -16,11 +17,12 @@ CALLER = Principal("key_1")
 
 
 def turn(body: dict[str, Any], defaults: ModelDefaults | None = None) -> Turn:
-    return asked(body, defaults=defaults).turn(CALLER)
+    return asked(body, defaults=defaults).turn(CALLER, normalized(body.get("input", [])))
 
 
 def messages(*items: dict[str, Any]) -> list[tuple[str, str]]:
-    return [(m.role, m.text) for m in turn({"input": list(items)}).messages]
+    asked_for = turn({"input": list(items)}).messages
+    return [(m.role, m.text) for m in asked_for if isinstance(m, Message)]
 
 
 # Whether there is anything to answer
@@ -226,6 +228,7 @@ def test_use_04_every_field_is_there_with_its_default(contract: Contract):
         "incomplete_details": None,
         "model": "test-model",
         "previous_response_id": None,
+        "conversation": None,
         "instructions": None,
         "output": [],
         "usage": None,

@@ -86,23 +86,6 @@ async def test_the_result_before_the_end_is_what_there_is():
     await task
 
 
-@in_a_loop
-async def test_waiting_ends_with_the_run_with_the_other_or_with_the_time():
-    gate = asyncio.Event()
-    run = run_of(gate, STOP)
-    run.start()
-    never = asyncio.create_task(asyncio.Event().wait())
-    await run.wait(never, timeout_seconds=0)
-    assert not run.ended
-    done = asyncio.create_task(asyncio.sleep(0))
-    await run.wait(done, timeout_seconds=100)
-    assert not run.ended
-    gate.set()
-    await run.wait(never, timeout_seconds=100)
-    assert run.ended
-    never.cancel()
-
-
 # Failure
 
 

@@ -17,7 +17,12 @@ from antiphon.models.base import Model
 from antiphon.models.router import Router
 from antiphon.models.scripted import ScriptedGeneration, ScriptedModel
 from antiphon.principal import ANONYMOUS
+from antiphon.responses.admission import HistoryBudget
+from antiphon.responses.context import ContextLoader
 from antiphon.responses.gate import Dropped, Gate
+from antiphon.responses.intake import Intake
+from antiphon.responses.log import EventLog
+from antiphon.responses.observer import Observer
 from antiphon.responses.service import ResponseService, Started
 from antiphon.settings import SceneSettings, Settings, StepSettings
 from antiphon.spec import packaged_contract
@@ -25,13 +30,17 @@ from antiphon.turn import Message, TextDelta, Turn
 
 
 def service_of(*models: Model, metrics: Metrics | None = None, **options: Any) -> ResponseService:
+    """A service that stores nothing."""
     contract = packaged_contract()
+    router = Router(models or [SaidModel(TextDelta("Hello"), STOP)], {})
+    settings = Settings(**options)
     return ResponseService(
         contract,
-        Router(models or [SaidModel(TextDelta("Hello"), STOP)], {}),
-        Gate(contract, strict=options.pop("strict", False)),
-        metrics or Metrics(),
-        options=Settings(**options),
+        Intake(Gate(contract, stateless=True), router, stores=False, options=settings),
+        ContextLoader(None, HistoryBudget(10**6)),
+        None,
+        Observer(metrics or Metrics(), log_content=settings.log_content),
+        keep_alive_seconds=settings.keep_alive_seconds,
     )
 
 
@@ -54,12 +63,15 @@ class Remembering(ScriptedModel):
         return generation
 
 
+def log_of(started: Started) -> EventLog:
+    """The events of a response that is not stored."""
+    assert isinstance(started.answer.tail, EventLog)
+    return started.answer.tail
+
+
 async def ended(started: Started) -> dict[str, Any]:
     """The response, once it has ended."""
-    log = started.run.log
-    while await log.frames_from(len(log.events)):
-        pass
-    return dict(started.run.result())
+    return dict(await started.answer.result())
 
 
 async def refusal(service: ResponseService, body: dict[str, Any]) -> errors.APIError:
@@ -75,7 +87,7 @@ async def refusal(service: ResponseService, body: dict[str, Any]) -> errors.APIE
 async def test_a_response_is_made_in_the_background_of_whoever_asked():
     service = service_of()
     started = await service.create(ANONYMOUS, {"input": "hi"})
-    assert types(as_read(started.run.log)) == ["created", "in_progress"]
+    assert types(as_read(log_of(started))) == ["created", "in_progress"]
     response = await ended(started)
     assert response["status"] == "completed"
     assert response["model"] == "said"
@@ -111,6 +123,8 @@ async def test_everything_that_is_wrong_is_known_before_a_response_begins():
     service = service_of(model)
     for body, kind in (
         ({"input": "hi", "background": True}, errors.UnsupportedParameter),
+        ({"input": "hi", "previous_response_id": "resp_1"}, errors.UnsupportedParameter),
+        ({"input": "hi", "conversation": "conv_1"}, errors.UnsupportedParameter),
         ({"input": "hi", "max_tokens": 5}, errors.UnknownParameter),
         ({"input": "hi", "model": "none"}, errors.ModelNotFound),
         ({"input": []}, errors.InvalidValue),
@@ -309,18 +323,20 @@ async def test_a_drain_lets_responses_end_by_themselves():
     assert not service.accepting and not draining.done()
     said.set()
     await draining
-    assert started.run.outcome == "completed"
+    assert types(as_read(log_of(started)))[-1] == "completed"
 
 
 @in_a_loop
 async def test_a_drain_fails_what_has_not_ended_after_the_grace():
     model = SaidModel(TextDelta("Hel"), asyncio.Event())
     service = service_of(model)
-    runs = [(await service.create(ANONYMOUS, {"input": "hi"})).run for _ in range(3)]
+    begun = [await service.create(ANONYMOUS, {"input": "hi"}) for _ in range(3)]
     await service.drain(0)
-    for run, generation in zip(runs, model.generations, strict=True):
-        assert run.outcome == "failed" and run.log.closed and generation.ended.is_set()
-        assert as_read(run.log)[-2]["code"] == "server_shutting_down"
+    for started, generation in zip(begun, model.generations, strict=True):
+        log = log_of(started)
+        assert log.closed and generation.ended.is_set()
+        assert types(as_read(log))[-2:] == ["error", "failed"]
+        assert as_read(log)[-2]["code"] == "server_shutting_down"
 
 
 @in_a_loop
@@ -343,7 +359,7 @@ async def test_ops_01_a_service_forgets_responses_that_have_ended():
         started = await service.create(ANONYMOUS, body)
         await ended(started)
     cancelled = await service.create(ANONYMOUS, {"input": "hi"})
-    cancelled.run.cancel()
+    cancelled.answer.leave()
     await service.drain(100)
     assert service._runs == {}
 
@@ -363,13 +379,13 @@ async def test_responses_are_counted_by_how_they_end():
     )
     for model in ("sound", "sound", "broken"):
         await ended(await service.create(ANONYMOUS, {"input": "hi", "model": model}))
-    slow = (await service.create(ANONYMOUS, {"input": "hi", "model": "slow"})).run
-    while len(slow.log.events) < 5:
-        await slow.log.frames_from(len(slow.log.events))
+    slow = await service.create(ANONYMOUS, {"input": "hi", "model": "slow"})
+    while log_of(slow).next_number < 5:
+        await log_of(slow).frames_from(log_of(slow).next_number)
     text = metrics.text().decode()
     assert 'antiphon_responses_running{model="slow"} 1.0' in text
     assert 'antiphon_responses_running{model="sound"} 0.0' in text
-    slow.cancel()
+    slow.answer.leave()
     await service.drain(100)
     text = metrics.text().decode()
     for line in (

@@ -44,7 +44,7 @@ class ContextLoader:
         and outputs that do not match, and `HistoryBusy`.
         """
         previous, conversation = body.get("previous_response_id"), conversation_id(body)
-        items = normalized(body.get("input") or [])
+        items = normalized(body.get("input", []))
         if self._store is None:
             yield self._checked(_NOTHING, items)
             return

@@ -129,6 +129,7 @@ class StoredLog(EventLog):
         self._frames = list(frames)
         self._events = [read_frame(frame) for frame in frames]
         self._num_bytes = sum(map(len, frames))
+        self._has_output = any(event["type"] not in _STATES for event in self._events)
         self.attach(lease)
 
     async def end(self, response: Response) -> None:
