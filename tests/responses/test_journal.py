@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from said import in_a_loop
-from writing import RESPONSE, STOP, USAGE, as_read, asked, types
+from writing import STOP, USAGE, as_read, asked, types
 
 from antiphon.errors import ServerError
 from antiphon.principal import ANONYMOUS
@@ -16,8 +16,6 @@ from antiphon.responses.log import EventsGone, read_frame
 from antiphon.spec import packaged_contract
 from antiphon.store.base import Append, Lease, LeaseLost, StoreUnavailable
 from antiphon.turn import TextDelta
-
-assert RESPONSE
 
 
 class Commits:
