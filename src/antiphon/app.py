@@ -1,8 +1,8 @@
 """Wires everything together. The only place that does."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from connexion import AsyncApp
@@ -23,29 +23,24 @@ from antiphon.http.handlers.server import ServerHandlers
 from antiphon.http.routing import MethodTable, routing_view
 from antiphon.http.security import security_map
 from antiphon.http.validation import validator_map
+from antiphon.kept import Kept, running
 from antiphon.keys import KeyRing
 from antiphon.metrics import Metrics
 from antiphon.models.base import Model
-from antiphon.models.on_demand import OnDemandModel
 from antiphon.models.router import Router
 from antiphon.responses.admission import HistoryBudget, Readers
 from antiphon.responses.context import ContextLoader
 from antiphon.responses.conversations import ConversationService
 from antiphon.responses.gate import Gate
 from antiphon.responses.intake import Intake
-from antiphon.responses.journal import Journal
 from antiphon.responses.observer import Observer
 from antiphon.responses.service import ResponseService
 from antiphon.responses.state import StateStatus
 from antiphon.responses.stored import StoredResponses
-from antiphon.responses.upkeep import sweep_hourly
-from antiphon.responses.worker import Worker, worker_id
 from antiphon.settings import Settings
 from antiphon.spec import Contract, packaged_contract
 from antiphon.spec.types import StateKind
 from antiphon.store.build import SqlStore
-from antiphon.webhooks.options import WebhookOptions, webhook_options
-from antiphon.webhooks.sender import WebhookSender
 
 _KINDS: dict[str, StateKind] = {"sqlite": "sqlite", "postgres": "postgres", "memory": "memory"}
 _EXPOSED_HEADERS = ("x-request-id", "openai-processing-ms", "antiphon-dropped", "retry-after")
@@ -54,7 +49,7 @@ _EXPOSED_HEADERS = ("x-request-id", "openai-processing-ms", "antiphon-dropped", 
 class Application:
     """A server without its socket: the ASGI application, and what must be stopped with it."""
 
-    def __init__(self, asgi: ASGIApp, service: ResponseService, kept: "Kept | None") -> None:
+    def __init__(self, asgi: ASGIApp, service: ResponseService, kept: Kept | None) -> None:
         self.asgi = asgi
         self.service = service
         self._kept = kept
@@ -67,79 +62,26 @@ class Application:
         return all(let_go)
 
 
-class Kept:
-    """What belongs to a store in a running server: who works on what is stored, and looks after
-    it."""
-
-    def __init__(
-        self, store: SqlStore, worker: Worker, webhooks: WebhookOptions | None, *, keeps: bool
-    ) -> None:
-        self._store = store
-        self._worker = worker
-        self._webhooks = webhooks
-        self._keeps = keeps
-        self._tasks: list[asyncio.Task[None]] = []
-
-    def start(self) -> None:
-        """Begin, on the event loop."""
-        self._worker.start()
-        self._tasks = [asyncio.create_task(sweep_hourly(self._store.sweeper))]
-        if self._webhooks is not None:
-            self._tasks.append(asyncio.create_task(self._send_webhooks(self._webhooks)))
-
-    async def drain(self, grace_seconds: float) -> bool:
-        """Let go of runs. False if a model did not."""
-        return await self._worker.drain(grace_seconds, keeps=self._keeps)
-
-    async def close(self) -> None:
-        """Stop, and close the store."""
-        await self._worker.drain(0, keeps=self._keeps)
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await asyncio.to_thread(self._store.close)
-
-    async def _send_webhooks(self, options: WebhookOptions) -> None:
-        sender = WebhookSender(self._store.deliveries, self._store.signals, options)
-        try:
-            await sender.run()
-        finally:
-            await sender.aclose()
-
-
 def build(
     settings: Settings, models: Sequence[Model], keys: KeyRing, store: SqlStore | None = None
 ) -> Application:
     """Build the application that answers with `models`, the first being the default, and keeps
-    responses in `store`. What is started closes the store in the end."""
+    responses in `store`. What is started closes the store in the end.
+
+    Without an engine `models` is empty, and responses are left to the workers of the store.
+    """
     contract = packaged_contract()
     metrics = Metrics()
-    router = Router(models, settings.aliases)
+    router = Router(models, settings.aliases if settings.engine else {})
     gate = Gate(contract, strict=settings.strict, stateless=store is None)
     budget = HistoryBudget(settings.max_history_bytes)
     readers = Readers(settings.max_readers, settings.max_readers_per_key)
     observer = Observer(metrics, log_content=settings.log_content)
     stored, kept, state = None, None, None
     if store is not None:
-        journal = Journal(
-            store.runs,
-            contract,
-            events_per_run=settings.max_events,
-            event_bytes_per_run=settings.max_event_bytes,
-        )
-        worker = Worker(
-            worker_id(), store, journal, router, options=settings, on_start=observer.started
-        )
-        stored = StoredResponses(store, journal, worker, readers, options=settings)
-        webhooks = None
-        if settings.webhook_url is not None:
-            webhooks = webhook_options(
-                settings.webhook_url,
-                settings.webhook_secret or "",
-                allow_private=settings.webhook_allow_private,
-            )
-        kept = Kept(store, worker, webhooks, keeps=settings.state != "memory")
-        state = StateStatus(_KINDS[settings.state], store, worker, readers, budget)
+        kept = Kept(settings, store, contract, router, observer)
+        stored = StoredResponses(store, kept.journal, kept.worker, readers, options=settings)
+        state = StateStatus(_KINDS[settings.state], store, kept.worker, readers, budget)
     service = ResponseService(
         contract,
         Intake(gate, router, stores=store is not None, options=settings),
@@ -180,18 +122,8 @@ def _connexion_app(
     models: Sequence[Model],
     kept: Kept | None,
 ) -> AsyncApp:
-    @asynccontextmanager
-    async def lifespan(_: object) -> AsyncIterator[None]:
-        for model in models:
-            if isinstance(model, OnDemandModel):
-                model.watch()
-        if kept is not None:
-            kept.start()
-        yield
-        if kept is not None:
-            await kept.close()
-        for model in models:
-            await model.close()
+    def lifespan(_: object) -> AbstractAsyncContextManager[None]:
+        return running(models, kept)
 
     app = AsyncApp(
         "antiphon",
