@@ -1,5 +1,6 @@
 """Opens the storage that the settings ask for."""
 
+import asyncio
 from pathlib import Path
 
 from sqlalchemy.engine import URL
@@ -9,8 +10,8 @@ from antiphon.settings import Settings
 from antiphon.store.base import StoreLimits
 from antiphon.store.blobs import open_blobs
 from antiphon.store.build import SqlStore, open_store
-from antiphon.store.keyring import MasterKeyFile
-from antiphon.store.sealing import AesSealer, PlainSealer, Sealer
+from antiphon.store.keyring import MasterKeyFile, MasterKeys, count_wrapped
+from antiphon.store.sealing import AesSealer, PlainSealer
 
 _MEMORY_RECORDS = 128
 _MEMORY_BYTES = 64 * 2**20
@@ -29,15 +30,36 @@ def open_storage(settings: Settings) -> SqlStore | None:
     if settings.state == "off":
         return None
     in_memory = settings.state == "memory"
+    keys = None
+    if settings.encryption_keys_file is not None:
+        keys = MasterKeyFile(settings.encryption_keys_file).read()
     blobs = settings.blob_url or ("memory:" if in_memory else str(settings.data_dir / "blobs"))
-    return open_store(
+    store = open_store(
         _database_url(settings),
         limits=_limits(settings),
-        sealer=_sealer(settings.encryption_keys_file),
+        sealer=PlainSealer() if keys is None else AesSealer(keys),
         blobs=open_blobs(blobs),
         history_cache_bytes=settings.history_cache_mib * 2**20,
         announce_webhooks=settings.webhook_url is not None,
     )
+    try:
+        _check_keys(store, keys)
+    except BaseException:
+        store.close()
+        raise
+    return store
+
+
+def _check_keys(store: SqlStore, keys: MasterKeys | None) -> None:
+    """Raise `StartError` if something is sealed with keys that are not there."""
+    needed = asyncio.run(store.shared.db.read(count_wrapped)).keys()
+    missing = needed - {key.id for key in keys.keys} if keys is not None else needed
+    if missing:
+        raise StartError(
+            "what is stored is encrypted, and the key "
+            f"{', '.join(sorted(missing))} is missing.\n"
+            "  Name the file that holds it with the setting encryption_keys_file."
+        )
 
 
 def _database_url(settings: Settings) -> str:
@@ -51,10 +73,6 @@ def _database_url(settings: Settings) -> str:
     if settings.state == "memory":
         return "sqlite:///:memory:"
     return URL.create("sqlite", database=str(database_file(settings))).render_as_string()
-
-
-def _sealer(keys_file: Path | None) -> Sealer:
-    return PlainSealer() if keys_file is None else AesSealer(MasterKeyFile(keys_file).read())
 
 
 def _limits(settings: Settings) -> StoreLimits:
