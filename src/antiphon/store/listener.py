@@ -99,11 +99,12 @@ class Listener:
 
     def _listen(self, connection: "Connection[Any]") -> None:
         """Pass on what is heard until it is closed."""
+        heard: list[Any] = [connection, self._heard]
         while not self._closing:
             for said in connection.notifies(timeout=0):
                 name, *topics = said.payload.split(" ")
                 if name != self._name:
                     self._signals.wake(topics)
-            ready, _, _ = select.select([connection, self._heard], [], [], _PING_SECONDS)
+            ready, _, _ = select.select(heard, [], [], _PING_SECONDS)
             if not ready:
                 connection.execute("SELECT 1")
