@@ -254,6 +254,38 @@ def test_a_response_is_made_in_a_conversation_and_added_to_it(client):
     assert client.conversations.items.list(made.id, order="asc").data == listed
 
 
+def test_while_a_response_is_made_in_a_conversation_it_is_locked(server):
+    served = server(scripted({"text": "a"}, {"delay": 600}))
+    client = served.sdk()
+    made = client.conversations.create(items=numbered(0, 1), metadata={"a": "b"})
+    running = client.responses.create(
+        model="test-model", conversation=made.id, input="hi", background=True
+    )
+    for attempt, param in (
+        (lambda: client.conversations.delete(made.id), "conversation_id"),
+        (lambda: client.conversations.items.create(made.id, items=[QUESTION]), "conversation_id"),
+        (
+            lambda: client.conversations.items.delete("msg_0", conversation_id=made.id),
+            "conversation_id",
+        ),
+        (
+            lambda: client.responses.create(model="test-model", conversation=made.id, input="x"),
+            "conversation",
+        ),
+    ):
+        with pytest.raises(openai.ConflictError) as locked:
+            attempt()
+        assert (locked.value.code, locked.value.param) == ("conversation_locked", param)
+        assert locked.value.response.headers["retry-after"] == "1"
+    # What changes none of its items goes on.
+    assert texts(client.conversations.items.list(made.id).data) == ["message 0"]
+    assert client.conversations.update(made.id, metadata={}).metadata == {}
+    assert client.responses.cancel(running.id).status == "cancelled"
+    client.conversations.items.create(made.id, items=[QUESTION])
+    listed = client.conversations.items.list(made.id, order="asc").data
+    assert texts(listed)[0] == "message 0" and texts(listed)[-1] == QUESTION["content"]
+
+
 # Whose it is
 
 OPERATIONS = [
