@@ -69,6 +69,16 @@ def test_results_have_the_id_and_the_name_of_their_calls():
     ]
 
 
+def test_calls_of_one_id_are_told_apart_and_a_result_is_that_of_the_last():
+    entries = [Call("x", "f", "{}"), CallResult("x", "1"), Call("x", "g", "{}")]
+    assert grouped([*entries, CallResult("x", "2")]) == [
+        Said("", "", (call(1),)),
+        Result("call00001", "f", "1"),
+        Said("", "", (call(2, "g"),)),
+        Result("call00002", "g", "2"),
+    ]
+
+
 def test_a_result_without_its_call_is_told_by_the_user():
     assert grouped([CallResult("x", "3 C")]) == [Message("user", "Result: 3 C")]
 

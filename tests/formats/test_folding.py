@@ -302,6 +302,15 @@ def test_where_roles_alternate_calls_join_the_text_before_them_and_none_joins_ca
     assert said == [Message("user", ""), Said("S\n\nS", "A\n\nB", (SHOWN_CALL,)), ANSWER]
 
 
+def test_where_roles_alternate_a_text_stays_apart_from_calls_that_cannot_be_shown_with_it():
+    strict = replace(TOOLS, repeats=False, spoken_calls="apart")
+    assert folded_entries(strict, USER, ANSWER, CALL) == [
+        USER,
+        ANSWER,
+        Said("", "", (SHOWN_CALL,)),
+    ]
+
+
 def test_instructions_go_to_the_user_where_the_template_shows_them_only_to_one_who_asks():
     traits = replace(TOOLS, later_system=False, system_always=False)
     assert folded_entries(traits, USER, ANSWER, USER, instructions="I") == [
@@ -330,7 +339,7 @@ ENTRIES = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=500)
 @given(ANY_TRAITS, ENTRIES)
 def test_calls_are_shown_as_the_template_allows_and_nothing_is_lost(traits, kinds):
     entries: list[Entry] = []

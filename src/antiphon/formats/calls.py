@@ -154,6 +154,7 @@ class _Grouping:
         self._messages: list[Shown] = []
         self._reasons: list[str] = []
         self._calls: dict[str, Call] = {}
+        self._made = 0
 
     def of(self, entries: Sequence[Entry]) -> list[Shown]:
         for entry in entries:
@@ -175,7 +176,8 @@ class _Grouping:
         return self._messages
 
     def _call(self, call: Call) -> None:
-        shown = replace(call, call_id=f"call{len(self._calls) + 1:05}")
+        self._made += 1
+        shown = replace(call, call_id=f"call{self._made:05}")
         self._calls[call.call_id] = shown
         last = self._messages[-1] if self._messages else None
         if self._reasons or last is None or last.role != "assistant":

@@ -13,7 +13,8 @@ The rule, in this order:
 3. A later system message stays where it is if the template allows it. If not, its text is wrapped
    in `<system>` and `</system>` and put before the text of the user message that comes next, or
    becomes a user message where none does, but never between a call and its result.
-4. If the template wants roles to alternate, neighbours of one role are joined by blank lines, and a
+4. If the template wants roles to alternate, neighbours of one role are joined by blank lines, but
+   nothing to a message with calls, nor a text to calls that it could not be shown with. A
    conversation that the assistant opens gets an empty user message before it.
 
 No text but reasoning is lost, and none changes places with the text of another user or assistant
@@ -75,7 +76,7 @@ def fold(turn: Turn, traits: Traits) -> list[Shown]:
     if leading and not system:
         messages = _put_before_first_user(leading, messages)
     if not traits.repeats:
-        messages = _join_neighbours(messages)
+        messages = _join_neighbours(messages, spoken=traits.spoken_calls == "together")
     if messages and messages[0].role == "assistant" and not traits.assistant_first:
         messages.insert(0, Message("user", ""))
     if leading and system:
@@ -131,16 +132,18 @@ def _put_before_first_user(leading: str, messages: list[Shown]) -> list[Shown]:
     return [Message("user", leading), *messages]
 
 
-def _join_neighbours(messages: Sequence[Shown]) -> list[Shown]:
+def _join_neighbours(messages: Sequence[Shown], *, spoken: bool) -> list[Shown]:
     joined: list[Shown] = []
     for message in messages:
         last = joined[-1] if joined else None
         if isinstance(last, Message) and isinstance(message, Message) and last.role == message.role:
             joined[-1] = Message(message.role, last.text + BLANK_LINE + message.text)
-        elif last is not None and last.role == message.role == "assistant" and not _calls(last):
-            joined[-1] = _said_together(last, message)
-        else:
+        elif last is None or last.role != "assistant" or message.role != "assistant":
             joined.append(message)
+        elif _calls(last) or (_calls(message) and not spoken):
+            joined.append(message)
+        else:
+            joined[-1] = _said_together(last, message)
     return joined
 
 
