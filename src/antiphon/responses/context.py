@@ -65,5 +65,4 @@ class ContextLoader:
             yield self._checked(_NOTHING, items)
 
     def _checked(self, history: History, items: list[dict[str, Any]]) -> Context:
-        paired(history.items, items)
-        return Context(history, items)
+        return Context(history, paired(history.items, items))
