@@ -103,6 +103,23 @@ def serve(config: Path | None, **flags: Any) -> None:
     serve_with_console(settings, KeyRing(KeyFile(settings.keys_file), settings.api_keys))
 
 
+@main.command()
+@settings_options
+def worker(config: Path | None, **flags: Any) -> None:
+    """Make the stored responses of other processes, without a socket.
+
+    They are those that `antiphon serve --no-engine` hands over, and whatever waits in the
+    background.
+    """
+    from antiphon.console import work_with_console
+
+    loaded = _loaded(config, flags)
+    settings = loaded.settings
+    if loaded.origins["background_workers"] == "default":  # It has nothing else to do.
+        settings = settings.model_copy(update={"background_workers": settings.max_running})
+    work_with_console(settings)
+
+
 @main.command("settings")
 @click.option("--markdown", is_flag=True, help="Print all settings as a table for a README.")
 @settings_options

@@ -1,7 +1,11 @@
-"""What `antiphon serve` shows in a terminal, and how it gets from settings to a running server."""
+"""What `antiphon serve` and `antiphon worker` show, and how they get from settings to work."""
 
+import signal
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
@@ -13,8 +17,13 @@ from antiphon.keys import KeyRing
 from antiphon.models.base import Model
 from antiphon.settings import Settings
 
+if TYPE_CHECKING:  # Heavy, and not needed by most commands.
+    from antiphon.store.build import SqlStore
+
 # Every address of the machine, and the one to show for it.
 _WIDE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+#: The exit status where a model did not let go of a response.
+_NOT_LET_GO = 3
 
 
 class ProgressDisplay:
@@ -63,7 +72,6 @@ def serve_with_console(settings: Settings, keys: KeyRing) -> None:
     Raises `StartError`; what is quickly checked is checked before models are loaded.
     """
     from antiphon.app import build
-    from antiphon.models.build import build_models
     from antiphon.server import Server, bind, is_loopback
     from antiphon.storage import open_storage
 
@@ -75,27 +83,80 @@ def serve_with_console(settings: Settings, keys: KeyRing) -> None:
             "  or serve everybody with: --insecure"
         )
     with bind(settings.host, settings.port) as sock:
-        store = open_storage(settings)
-        with ProgressDisplay() as display:
-            models = build_models(settings, display)
         port = sock.getsockname()[1]
-        server = Server(
-            build(settings, models, keys, store),
-            grace_seconds=settings.shutdown_grace_seconds,
-            on_start=lambda: _announce(settings, models[0], keys, port),
-        )
+        store = open_storage(settings)
+        with _closing_if_it_fails(store):
+            models = _loaded(settings) if settings.engine else []
+            server = Server(
+                build(settings, models, keys, store),
+                grace_seconds=settings.shutdown_grace_seconds,
+                on_start=lambda: _announce(settings, models, keys, port),
+            )
+        status: str | int | None = 0
         try:
             server.run(sockets=[sock])
         except KeyboardInterrupt:
-            sys.exit(130)
-        if not server.let_go:
-            sys.exit(3)
+            status = 128 + signal.SIGINT
+        except SystemExit as end:  # What the signal comes to that told it to stop.
+            status = end.code
+        sys.exit(status if server.let_go else _NOT_LET_GO)
 
 
-def _announce(settings: Settings, model: Model, keys: KeyRing, port: int) -> None:
+def work_with_console(settings: Settings) -> None:
+    """Load the models, say what they are, and make what is stored with them until told to stop.
+
+    Raises `StartError`; what is quickly checked is checked before models are loaded.
+    """
+    from antiphon.server import keep_loop_responsive
+    from antiphon.storage import open_storage, shown_storage
+    from antiphon.worker_process import WorkerProcess, check_worker_settings
+
+    logs.configure(settings.log_level, settings.log_format)
+    check_worker_settings(settings)
+    store = open_storage(settings)
+    assert store is not None
+
+    def started() -> None:
+        keep_loop_responsive()
+        lines = [f"antiphon {__version__}, a worker"]
+        lines += [f"  model     {_shown(model)}" for model in models]
+        lines += [f"  storage   {shown_storage(settings)}"]
+        lines += [f"  at once   {settings.background_workers} responses", ""]
+        click.echo("\n".join(lines))
+
+    with _closing_if_it_fails(store):
+        models = _loaded(settings)
+        process = WorkerProcess(settings, models, store, on_start=started)
+    number = process.run()
+    sys.exit(128 + number if process.let_go else _NOT_LET_GO)
+
+
+def _loaded(settings: Settings) -> list[Model]:
+    from antiphon.models.build import build_models
+
+    with ProgressDisplay() as display:
+        return build_models(settings, display)
+
+
+@contextmanager
+def _closing_if_it_fails(store: "SqlStore | None") -> Iterator[None]:
+    """Closes a store if nobody came to take it over."""
+    try:
+        yield
+    except BaseException:
+        if store is not None:
+            store.close()
+        raise
+
+
+def _shown(model: Model) -> str:
+    context = f", {model.context_window} tokens of context" if model.context_window else ""
+    return f"{model.name}{context}"
+
+
+def _announce(settings: Settings, models: Sequence[Model], keys: KeyRing, port: int) -> None:
     host = _WIDE.get(settings.host, settings.host)
     base = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-    context = f", {model.context_window} tokens of context" if model.context_window else ""
     key_state = "none needed: whoever reaches this address may use it"
     authorization = ""
     if not keys.open:
@@ -104,7 +165,7 @@ def _announce(settings: Settings, model: Model, keys: KeyRing, port: int) -> Non
     lines = [
         f"antiphon {__version__}",
         f"  base URL  {base}/v1",
-        f"  model     {model.name}{context}",
+        f"  model     {_shown(models[0]) if models else 'those of `antiphon worker` processes'}",
         f"  keys      {key_state}",
         f"  reference {base}/docs",
         "",

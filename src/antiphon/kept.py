@@ -56,6 +56,7 @@ class Kept:
         self._webhooks = _webhooks(settings)
         self._announcing: asyncio.Task[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self._drained = False
 
     async def start(self) -> None:
         """Begin, on the event loop."""
@@ -76,11 +77,14 @@ class Kept:
         """Let go of runs. False if a model did not."""
         if self._announcing is not None:
             await _end([self._announcing])
-        return await self.worker.drain(grace_seconds, keeps=self._keeps)
+        let_go = await self.worker.drain(grace_seconds, keeps=self._keeps)
+        self._drained = True
+        return let_go
 
     async def close(self) -> None:
         """Stop, and close the store."""
-        await self.drain(0)
+        if not self._drained:
+            await self.drain(0)
         await _end(self._tasks)
         await asyncio.to_thread(self._store.close)
 

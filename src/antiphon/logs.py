@@ -10,7 +10,7 @@ from typing import Any, Literal
 import structlog
 
 #: Loggers that repeat what the request log says, or warn of what is meant.
-_QUIET = ("connexion", "httpx")
+_QUIET = ("alembic", "connexion", "httpx")
 # What uvicorn advises when it is told to serve no WebSockets and a client asks for one.
 _ADVICE = ("Unsupported upgrade request", "No supported WebSocket library")
 

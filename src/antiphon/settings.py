@@ -234,7 +234,8 @@ class Settings(_Table):
     write_timeout_seconds: float = Field(5, gt=0)
     """How long a reader of a stored stream may take nothing."""
     background_workers: int = Field(2, ge=1)
-    """Waiting responses that are made at once."""
+    """Waiting responses that are made at once; `antiphon worker` makes `max_running` where this is
+    not set."""
     max_background: int = Field(16, ge=1)
     """Background responses that wait or are made, in all."""
     max_background_per_key: int = Field(4, ge=1)

@@ -3,7 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from sqlalchemy.engine import URL
+from sqlalchemy.engine import URL, make_url
 
 from antiphon.errors import StartError
 from antiphon.settings import Settings
@@ -20,6 +20,13 @@ _MEMORY_BYTES = 64 * 2**20
 def database_file(settings: Settings) -> Path:
     """The SQLite file."""
     return settings.data_dir / "antiphon.db"
+
+
+def shown_storage(settings: Settings) -> str:
+    """Where responses are stored, for people."""
+    if settings.state == "postgres":
+        return make_url(settings.database_url or "").render_as_string(hide_password=True)
+    return str(database_file(settings)) if settings.state == "sqlite" else settings.state
 
 
 def open_storage(settings: Settings) -> SqlStore | None:
