@@ -19,7 +19,9 @@ _CONVERSATIONS = schema.conversations
 #: How a response ends that its conversation goes on from.
 _CONTINUABLE = ("completed", "incomplete")
 
+# Made once, as making them costs more than running them.
 _BY_KEY = select(_RESPONSES).where(_RESPONSES.c.key == bindparam("key"))
+_CHANGE = update(_RESPONSES).where(_RESPONSES.c.key == bindparam("at"))
 
 
 def write_end(
@@ -47,8 +49,9 @@ def write_end(
     grown = output.new_bytes + len(body) - len(row.body)
     now = shared.clock()
     connection.execute(
-        update(_RESPONSES).where(_RESPONSES.c.key == row.key),
+        _CHANGE,
         {
+            "at": row.key,
             "line": output.line,
             "output_end": output.end,
             "total_bytes": row.total_bytes + output.num_bytes,
@@ -71,9 +74,7 @@ def write_failure(connection: Connection, shared: Shared, lease: Lease) -> None:
     if row is None or row.fence != lease.fence:
         return
     now = shared.clock()
-    connection.execute(
-        update(_RESPONSES).where(_RESPONSES.c.key == row.key), _ended(shared, "failed", now)
-    )
+    connection.execute(_CHANGE, {"at": row.key, **_ended(shared, "failed", now)})
     _leave_conversation(connection, row, now, None)
     _tell(connection, row)
 

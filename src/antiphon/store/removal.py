@@ -18,6 +18,15 @@ _LINES = schema.lines
 _PLACES = schema.line_items
 _ITEMS = schema.items
 
+_COUNT = (
+    update(schema.owners)
+    .where(schema.owners.c.key == bindparam("owner"))
+    .values(
+        num_records=schema.owners.c.num_records + bindparam("records"),
+        num_bytes=schema.owners.c.num_bytes + bindparam("bytes"),
+    )
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Removed:
@@ -68,15 +77,7 @@ def remove_responses(connection: Connection, keys: Sequence[int]) -> Removed:
 
 def count_responses(connection: Connection, owner: int, records: int, num_bytes: int) -> None:
     """Add to the counts of what an owner has."""
-    connection.execute(
-        update(schema.owners)
-        .where(schema.owners.c.key == bindparam("owner"))
-        .values(
-            num_records=schema.owners.c.num_records + bindparam("records"),
-            num_bytes=schema.owners.c.num_bytes + bindparam("bytes"),
-        ),
-        {"owner": owner, "records": records, "bytes": num_bytes},
-    )
+    connection.execute(_COUNT, {"owner": owner, "records": records, "bytes": num_bytes})
 
 
 def prune_lines(connection: Connection, keys: Collection[int]) -> None:
