@@ -19,7 +19,19 @@ SOURCE = Path(__file__).resolve().parent.parent / "src" / "antiphon"
 #: The words that all share.
 SHARED = {"__init__", "errors", "ids", "keys", "metrics", "principal", "settings", "turn"}
 #: What wires the layers, and what starts it.
-WIRING = {"__main__", "app", "cli", "console", "kept", "logs", "server", "storage"}
+WIRING = {
+    "__main__",
+    "app",
+    "cli",
+    "config_option",
+    "console",
+    "kept",
+    "logs",
+    "server",
+    "storage",
+    "store_commands",
+    "worker_process",
+}
 
 #: What each layer may know besides itself, the shared words and the document's types.
 MAY_KNOW = {

