@@ -35,7 +35,7 @@ steps = [{ text = "Hello from a script.", pieces = 4 }]
 @pytest.fixture
 def config(tmp_path):
     file = tmp_path / "antiphon.toml"
-    file.write_text(f'keys_file = "{tmp_path}/keys.toml"\n{CONFIG}')
+    file.write_text(f'keys_file = "{tmp_path}/keys.toml"\ndata_dir = "{tmp_path}"\n{CONFIG}')
     return file
 
 
@@ -93,9 +93,12 @@ def test_the_printed_curl_works(serve, config):
     assert "none needed" in process.banner
 
 
-def test_sigterm_ends_open_streams_properly(serve, config):
+@pytest.mark.parametrize(
+    ("store", "code"), [(True, "server_restarted"), (False, "server_shutting_down")]
+)
+def test_sigterm_ends_open_streams_properly(serve, config, store, code):
     process = serve("--config", config)
-    body = {"input": "slow", "stream": True}
+    body = {"input": "slow", "stream": True, "store": store}
     with httpx.stream("POST", f"{process.base_url}/v1/responses", json=body, timeout=30) as answer:
         text = answer.iter_text()
         seen = ""
@@ -105,7 +108,7 @@ def test_sigterm_ends_open_streams_properly(serve, config):
         seen += "".join(text)
     kinds = re.findall(r"^event: (.*)$", seen, re.MULTILINE)
     assert kinds[-2:] == ["error", "response.failed"]
-    assert '"code":"server_shutting_down"' in seen
+    assert f'"code":"{code}"' in seen
     assert seen.endswith("data: [DONE]\n\n")
     assert status == 128 + signal.SIGTERM
     assert not any('"level": "error"' in line for line in log)

@@ -1,4 +1,6 @@
-"""A client that goes away stops its model; others are not touched. (NET-02)"""
+"""A client that goes away stops its model unless the response is stored; others are not touched.
+(NET-02)
+"""
 
 import asyncio
 import json
@@ -33,7 +35,7 @@ def test_net_02_leaving_stops_the_model(server, stream):
     model = GatedModel()
     served = server(model)
     until = b"response.in_progress" if stream else b""
-    client = post_and_leave(served, {"input": "x", "stream": stream}, until)
+    client = post_and_leave(served, {"input": "x", "stream": stream, "store": False}, until)
     next(client)
     model.say(TextDelta("Hello"))
     assert not model.stopped.is_set()
@@ -49,7 +51,8 @@ def test_net_02_leaving_stops_the_model(server, stream):
 def test_net_02_a_second_request_starts_at_once(server):
     first, second = GatedModel(), scripted({"text": "ok"}, name="other")
     served = server(first, second)
-    client = post_and_leave(served, {"input": "x", "stream": True}, b"response.in_progress")
+    body = {"input": "x", "stream": True, "store": False}
+    client = post_and_leave(served, body, b"response.in_progress")
     next(client)
     client.close()
     assert first.stopped.wait(10)
@@ -76,9 +79,8 @@ def test_ops_01_nothing_is_left_of_requests_that_are_done(server):
         served.create({"input": "x"})
         served.stream({"input": "x"})
         served.post({"input": 5})
-        client = post_and_leave(
-            served, {"input": "x", "stream": True, "model": "gated"}, b"response.in_progress"
-        )
+        body = {"input": "x", "stream": True, "model": "gated", "store": False}
+        client = post_and_leave(served, body, b"response.in_progress")
         next(client)
         client.close()
     for _ in range(1000):

@@ -185,7 +185,7 @@ def test_a_body_without_a_content_type_is_taken_for_json(server):
 
 def test_an_answer_that_takes_too_long_is_a_504_and_stops_the_model(server):
     served = server(scripted({"text": "a"}, {"delay": 60}), request_timeout_seconds=0.05)
-    error = served.error({"input": "x"}, 504)
+    error = served.error({"input": "x", "store": False}, 504)
     assert error["code"] == "gateway_timeout"
     assert metric(served, 'antiphon_responses_total{model="test-model",outcome="cancelled"}') == 1
 
