@@ -1,6 +1,7 @@
 """Transactions, on every database."""
 
 import asyncio
+import sqlite3
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -278,6 +279,21 @@ def test_a_full_disk_is_told_and_nothing_is_written(tmp_path: Path, opened: Open
         return await database.read(names)
 
     assert asyncio.run(flow()) == []
+
+
+def test_a_file_that_another_process_holds_for_too_long_is_unavailable(
+    tmp_path: Path, opened: Opened, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("antiphon.store.database._BUSY_SECONDS", 0.05)
+    file = tmp_path / "a.db"
+    database = opened(f"sqlite:///{file}")
+    other = sqlite3.connect(file)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreUnavailable, match="locked"):
+        asyncio.run(database.write(lambda connection: put(connection, "a")))
+    other.close()
+    asyncio.run(database.write(lambda connection: put(connection, "a")))
+    assert asyncio.run(database.read(names)) == ["a"]
 
 
 def test_a_damaged_file_is_corrupt(tmp_path: Path):

@@ -109,8 +109,9 @@ class Session(ABC):
         lost = self._is_lost(driver)
         if lost:
             self.close()
-        race = getattr(driver, "sqlstate", None) in _RACES
-        if (race or (lost and not self._committing)) and attempt < _ATTEMPTS:
+        if lost and not self._committing and attempt == 1:
+            return True  # A server that was restarted; one that is away is not waited for.
+        if getattr(driver, "sqlstate", None) in _RACES and attempt < _ATTEMPTS:
             return True
         if self._is_damage(driver):
             raise Corrupt(f"the database is damaged: {driver}") from error
