@@ -4,8 +4,9 @@ Both are plain values: a turn knows nothing of HTTP or of where its history came
 knows nothing of Responses events. Deltas are tuples, as one is made for every token.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 Role = Literal["system", "user", "assistant"]
 
@@ -61,6 +62,54 @@ Entry = Message | Reasoning | Call | CallResult
 
 
 @dataclass(frozen=True, slots=True)
+class TextGrammar:
+    """What a text must obey: a grammar of `syntax`, as llguidance's Lark or as Rust's regex."""
+
+    syntax: Literal["lark", "regex"]
+    definition: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A tool that the model may call.
+
+    A function takes JSON arguments that fit `parameters`, a JSON Schema of an object; None for a
+    function without arguments. They are held to it if it is `strict`. A `custom` tool takes free
+    text, which obeys `grammar` if there is one. `name` is what the model calls it by, unique.
+    """
+
+    name: str
+    description: str = ""
+    parameters: Mapping[str, Any] | None = None
+    strict: bool = False
+    custom: bool = False
+    grammar: TextGrammar | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolChoice:
+    """Whether tools are called. `auto`: the model decides, `none`: not at all, `required`: at least
+    one call and no answer. Only those in `allowed` may be called, None for all.
+    """
+
+    mode: Literal["auto", "none", "required"] = "auto"
+    allowed: frozenset[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerFormat:
+    """The form of the answer: any JSON object, or JSON that fits `schema`. The text is held to it
+    token by token; a `schema` that cannot be enforced whole is refused if `strict`, else enforced
+    as far as possible."""
+
+    schema: Mapping[str, Any] | None = None
+    strict: bool = False
+
+
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+
+
+@dataclass(frozen=True, slots=True)
 class Sampling:
     """How the next token is drawn from the model's scores.
 
@@ -93,6 +142,10 @@ class Turn:
     share of a busy engine. A higher `priority` goes first. `cache_key` marks prefixes that will be
     used again; an idle prefix stays for `keep_seconds`, None for as long as the model's settings
     say. `private` keeps everything of it out of what outlives the process.
+
+    `tools` may be called as `tool_choice` says, one at most unless `parallel_calls`. `answer` is
+    the form of the answer, None for any text. `effort` is how much to reason, None for the model's
+    own way.
     """
 
     messages: tuple[Entry, ...]
@@ -105,6 +158,11 @@ class Turn:
     cache_key: str = ""
     keep_seconds: float | None = None
     private: bool = True
+    tools: tuple[Tool, ...] = ()
+    tool_choice: ToolChoice = ToolChoice()
+    parallel_calls: bool = True
+    answer: AnswerFormat | None = None
+    effort: Effort | None = None
 
 
 class TokenLogprob(NamedTuple):
@@ -133,14 +191,16 @@ class ReasoningDelta(NamedTuple):
 
 
 class CallStart(NamedTuple):
-    """A function call begins. `call` tells calls of one turn apart; several may be open at once."""
+    """A call begins. `call` tells calls of one turn apart; several may be open at once. What a
+    `custom` tool is called with is free text."""
 
     call: int
     name: str
+    custom: bool = False
 
 
 class CallArguments(NamedTuple):
-    """More of an open call's arguments, which together are one JSON text."""
+    """More of an open call's arguments, which together are one JSON text; or free text."""
 
     call: int
     text: str
