@@ -90,6 +90,11 @@ class Lines:
         self.blobs = blobs
         self._cache = PrefixCache(cache_bytes)
 
+    @property
+    def cached_bytes(self) -> int:
+        """How much memory holds what was read lately, estimated."""
+        return self._cache.num_bytes
+
     def extend(
         self,
         connection: Connection,

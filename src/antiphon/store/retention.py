@@ -70,8 +70,8 @@ class Sweeper:
         return Swept(responses=responses, event_logs=event_logs, blobs=blobs)
 
     async def prune(self, older_than_seconds: float) -> Swept:
-        """Remove ended responses, and conversations, that nobody has used for so long; and then all
-        that `sweep` does."""
+        """Remove ended responses that nobody has used and conversations that nobody has changed for
+        so long, and then all that `sweep` does."""
         before = self._shared.clock() - older_than_seconds
         responses = await self._remove(ended(), _RESPONSES.c.used_at <= before)
         conversations = await self._repeat(
