@@ -120,6 +120,20 @@ class Served:
         assert answer.status_code == 200, answer.text
         return parse_stream(answer)
 
+    def replay(self, response_id: str, starting_after: int | None = None, **options: Any) -> Stream:
+        """The events of a stored response, to their end."""
+        query = "" if starting_after is None else f"&starting_after={starting_after}"
+        answer = self.http.get(f"/v1/responses/{response_id}?stream=true{query}", **options)
+        assert answer.status_code == 200, answer.text
+        return parse_stream(answer)
+
+    def stored(self, response_id: str, **options: Any) -> dict[str, Any]:
+        """A stored response as it stands."""
+        answer = self.http.get(f"/v1/responses/{response_id}", **options)
+        assert answer.status_code == 200, answer.text
+        response: dict[str, Any] = answer.json()
+        return response
+
 
 def parse_stream(answer: httpx.Response) -> Stream:
     """The events of an answer. Asserts that its frames are what the document says."""

@@ -115,9 +115,14 @@ def test_sigterm_ends_open_streams_properly(serve, config, store, code):
 
 
 def test_prompts_and_answers_stay_out_of_the_log_unless_asked(serve, config):
-    for flags, shown in (((), False), (("--log-content",), True)):
+    for flags, stored, shown in (
+        ((), True, False),
+        (("--log-content",), True, True),
+        (("--log-content",), False, False),
+    ):
         process = serve("--config", config, *flags)
-        httpx.post(f"{process.base_url}/v1/responses", json={"input": "a private matter"})
+        body = {"input": "a private matter", "store": stored}
+        httpx.post(f"{process.base_url}/v1/responses", json=body)
         _, log = process.stop()
         lines = [json.loads(line) for line in log if line.startswith("{")]
         response = next(line for line in lines if line["event"] == "response")
