@@ -4,14 +4,13 @@ No label holds a prompt, an answer, a key or anything else of a client's own mak
 is bounded by the document and the settings.
 """
 
-from collections.abc import Iterable, Iterator
-from typing import Protocol, cast
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import generate_latest
 
-from antiphon.spec.types import StoreStatus
 from antiphon.turn import TokenUsage
 
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
@@ -90,9 +89,9 @@ class Metrics:
         self._tokens.labels(model, "cached").inc(usage.cached_tokens)
         self._tokens.labels(model, "output").inc(usage.output_tokens)
 
-    def set_store(self, status: StoreStatus) -> None:
-        """Take over what a store counts."""
-        self._store.status = status
+    def set_store(self, now: Mapping[str, int], happened: Mapping[str, int]) -> None:
+        """Take over what a store counts: what there is now, and what happened since the start."""
+        self._store.now, self._store.happened = now, happened
 
     def text(self) -> bytes:
         """All of it in Prometheus' text format."""
@@ -103,25 +102,20 @@ class _StoreCollector:
     """Shows what a store counted when it was last asked."""
 
     def __init__(self) -> None:
-        self.status: StoreStatus | None = None
+        self.now: Mapping[str, int] = {}
+        self.happened: Mapping[str, int] = {}
 
     def collect(self) -> Iterator[Metric]:
-        if self.status is None:
-            return
         now = GaugeMetricFamily(
             "antiphon_store", "What is stored, and what is going on there.", labels=("what",)
         )
-        for name, value in self.status["counts"].items():
-            now.add_metric((name,), cast(int, value))
-        now.add_metric(("readers",), self.status["readers"])
-        now.add_metric(("background_running",), self.status["background_running"])
-        now.add_metric(("history_bytes_in_use",), self.status["history_bytes_in_use"])
-        yield now
         happened = CounterMetricFamily(
             "antiphon_store_operations",
             "What happened in the store since this process began.",
             labels=("what",),
         )
-        for name, value in self.status["counters"].items():
-            happened.add_metric((name,), cast(int, value))
-        yield happened
+        for name, number in self.now.items():
+            now.add_metric((name,), number)
+        for name, number in self.happened.items():
+            happened.add_metric((name,), number)
+        yield from (now, happened)

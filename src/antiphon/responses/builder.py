@@ -4,7 +4,7 @@ What arrives of the model's words, and in what pieces, decides only how many del
 """
 
 from collections.abc import Iterable
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, get_args
 
 from antiphon import ids
 from antiphon.errors import APIError, ResponseCancelled, ServerError
@@ -16,7 +16,7 @@ from antiphon.responses.open_items import (
     OpenReasoning,
     reopened,
 )
-from antiphon.spec.types import Response, StreamEvent, Usage
+from antiphon.spec.types import Response, ResponseErrorCode, StreamEvent, Usage
 from antiphon.turn import (
     CallArguments,
     CallEnd,
@@ -35,6 +35,7 @@ _EVENT_OF_STATUS = {
 }
 
 
+_RESPONSE_CODES = frozenset(get_args(ResponseErrorCode))
 _Opened = TypeVar("_Opened", bound="OpenItem")
 
 
@@ -122,7 +123,8 @@ class ResponseBuilder:
         detail = error.detail()
         self._emit_error(detail)
         # A response's own error knows fewer codes than HTTP answers do.
-        self._end("failed", usage, error={**detail, "code": "server_error"})
+        code = error.code if error.code in _RESPONSE_CODES else "server_error"
+        self._end("failed", usage, error={**detail, "code": code})
 
     def cancel(self, usage: TokenUsage | None) -> None:
         """Close what is open and end the stream. There is no event for a response that was

@@ -1,6 +1,7 @@
 """What is stored and going on, for `GET /v1/status` and the metrics."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Protocol, cast
 
 from antiphon.responses.admission import HistoryBudget, Readers
@@ -48,3 +49,14 @@ class StateStatus:
             "background_running": self._worker.num_claimed,
             "history_bytes_in_use": self._budget.num_bytes,
         }
+
+    async def counts(self) -> tuple[Mapping[str, int], Mapping[str, int]]:
+        """What there is now, and what happened since the start, by name."""
+        status = await self.status()
+        now = {
+            **cast(Mapping[str, int], status["counts"]),
+            "readers": status["readers"],
+            "background_running": status["background_running"],
+            "history_bytes_in_use": status["history_bytes_in_use"],
+        }
+        return now, cast(Mapping[str, int], status["counters"])

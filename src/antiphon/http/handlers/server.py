@@ -52,7 +52,7 @@ class ServerHandlers:
 
     async def get_metrics(self) -> Response:
         if self._state is not None:
-            self._metrics.set_store(await self._state.status())
+            self._metrics.set_store(*await self._state.counts())
         return Response(self._metrics.text(), media_type="text/plain; version=0.0.4")
 
     async def get_openapi_json(self) -> Response:
