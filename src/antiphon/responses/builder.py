@@ -11,12 +11,14 @@ from antiphon.errors import APIError, ResponseCancelled, ServerError
 from antiphon.responses.log import EventLog
 from antiphon.responses.open_items import (
     OpenCall,
+    OpenCustomCall,
     OpenItem,
     OpenMessage,
     OpenReasoning,
     reopened,
 )
-from antiphon.spec.types import Response, ResponseErrorCode, StreamEvent, Usage
+from antiphon.responses.presentation import Presentation
+from antiphon.spec.types import MessagePhase, Response, ResponseErrorCode, StreamEvent, Usage
 from antiphon.turn import (
     CallArguments,
     CallEnd,
@@ -36,7 +38,7 @@ _EVENT_OF_STATUS = {
 
 
 _RESPONSE_CODES = frozenset(get_args(ResponseErrorCode))
-_Opened = TypeVar("_Opened", bound="OpenItem")
+_Opened = TypeVar("_Opened", bound=OpenItem)
 
 
 class ResponseBuilder:
@@ -45,16 +47,21 @@ class ResponseBuilder:
     `response` is the response as it is accepted, queued or in progress, and without output; or, for
     a log that another builder began, as folded from its events. Call `start` (after `queue`, if it
     has to wait), then `feed` for each delta, then one of `finish`, `fail` and `cancel`;
-    `keep_alive` at any time in between.
+    `keep_alive` at any time in between. `presentation` decides what is shown how.
     """
 
-    def __init__(self, response: Response, log: EventLog) -> None:
+    def __init__(
+        self, response: Response, log: EventLog, presentation: Presentation | None = None
+    ) -> None:
         self._response = response
         self.log = log
-        self._items = [reopened(index, item) for index, item in enumerate(response["output"])]
+        self._presentation = shown = presentation or Presentation()
+        self._items = [
+            reopened(index, item, shown) for index, item in enumerate(response["output"])
+        ]
         self._text: OpenMessage | None = None
         self._reasoning: OpenReasoning | None = None
-        self._calls: dict[int, OpenCall] = {}
+        self._calls: dict[int, OpenCall | OpenCustomCall] = {}
         self._blank: list[TextDelta] = []
 
     @property
@@ -87,10 +94,13 @@ class ResponseBuilder:
                 if text:
                     self._close_text()
                     self._open_reasoning().add(self, text)
-            case CallStart(call, name):
-                self._close_text()
+            case CallStart(call, name, custom):
+                # What is said before a call is no answer.
+                self._close_text(phase="commentary")
                 self._close_reasoning()
-                self._calls[call] = self._open(OpenCall(len(self._items), name))
+                kind = OpenCustomCall if custom else OpenCall
+                shown = self._presentation.tool(name)
+                self._calls[call] = self._open(kind(len(self._items), shown))
             case CallArguments(call, text):
                 if text:
                     self._calls[call].add(self, text)
@@ -158,9 +168,12 @@ class ResponseBuilder:
         for delta in deltas:
             self._text.add(self, delta)
 
-    def _open_reasoning(self) -> "OpenReasoning":
+    def _open_reasoning(self) -> OpenReasoning:
         if self._reasoning is None:
-            self._reasoning = self._open(OpenReasoning(len(self._items)))
+            shown = self._presentation
+            self._reasoning = self._open(
+                OpenReasoning(len(self._items), seal=shown.seal, hidden=shown.hides_reasoning)
+            )
         return self._reasoning
 
     def _open(self, item: _Opened) -> _Opened:
@@ -169,9 +182,10 @@ class ResponseBuilder:
         item.opened(self)
         return item
 
-    def _close_text(self) -> None:
+    def _close_text(self, phase: MessagePhase | None = None) -> None:
         self._blank = []
         if self._text is not None:
+            self._text.phase = phase
             self._text.close(self)
             self._text = None
 

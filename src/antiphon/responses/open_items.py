@@ -5,13 +5,16 @@ takes in a delta only once its event is written, so that what the log refuses sp
 said later, the failure included.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol, cast
 
 from antiphon import ids
+from antiphon.responses.presentation import Presentation, ShownTool
 from antiphon.spec.types import (
     ItemStatus,
     Logprob,
+    MessagePhase,
+    OutputCustomToolCall,
     OutputFunctionCall,
     OutputItem,
     OutputMessage,
@@ -99,6 +102,8 @@ class OpenMessage(_OpenContent):
     def __init__(self, index: int) -> None:
         super().__init__(ids.message_id(), index)
         self._logprobs: list[Logprob] = []
+        #: What kind of message it is, once that is known.
+        self.phase: MessagePhase | None = None
 
     def part(self) -> OutputText:
         return {
@@ -113,13 +118,16 @@ class OpenMessage(_OpenContent):
         self._logprobs = [logprob for part in item["content"] for logprob in part["logprobs"]]
 
     def snapshot(self) -> OutputMessage:
-        return {
+        item: OutputMessage = {
             "type": "message",
             "id": self.id,
             "role": "assistant",
             "status": self.status,
             "content": [self.part()] if self._announced else [],
         }
+        if self.phase is not None:
+            item["phase"] = self.phase
+        return item
 
     def add(self, to: Emitter, delta: TextDelta) -> None:
         logprobs = [_logprob(token) for token in delta.logprobs] if delta.logprobs else []
@@ -149,53 +157,89 @@ class OpenMessage(_OpenContent):
 
 
 class OpenReasoning(_OpenContent):
-    def __init__(self, index: int) -> None:
+    """`seal` makes the sealed form of the whole text, if that is wanted. With `hidden` the text
+    itself is not shown."""
+
+    def __init__(
+        self, index: int, *, seal: Callable[[str], str] | None = None, hidden: bool = False
+    ) -> None:
         super().__init__(ids.reasoning_id(), index)
+        self._seal = seal
+        self._hidden = hidden
+        self._sealed: str | None = None
 
     def part(self) -> ReasoningText:
         return {"type": "reasoning_text", "text": "".join(self._texts)}
 
     def snapshot(self) -> OutputReasoning:
-        return {
+        item: OutputReasoning = {
             "type": "reasoning",
             "id": self.id,
             "status": self.status,
             "summary": [],
             "content": [self.part()] if self._announced else [],
         }
+        if self._sealed is not None:
+            item["encrypted_content"] = self._sealed
+        return item
+
+    def opened(self, to: Emitter) -> None:
+        if not self._hidden:
+            super().opened(to)
 
     def add(self, to: Emitter, text: str) -> None:
-        to.emit("response.reasoning_text.delta", **self._place, delta=text)
+        if not self._hidden:
+            to.emit("response.reasoning_text.delta", **self._place, delta=text)
         self._texts.append(text)
 
     def closing(self, to: Emitter) -> None:
         part = self.part()
-        to.emit("response.reasoning_text.done", **self._place, text=part["text"])
-        to.emit("response.content_part.done", **self._place, part=part)
+        if self._seal is not None:
+            self._sealed = self._seal(part["text"])
+        if self._announced:
+            to.emit("response.reasoning_text.done", **self._place, text=part["text"])
+            to.emit("response.content_part.done", **self._place, part=part)
 
 
-class OpenCall(OpenItem):
-    def __init__(self, index: int, name: str = "") -> None:
-        super().__init__(ids.function_call_id(), index)
+class _OpenCallable(OpenItem):
+    """A call of something that the client is to run."""
+
+    def __init__(self, item_id: str, index: int, shown: ShownTool) -> None:
+        super().__init__(item_id, index)
         self._call_id = ids.call_id()
-        self._name = name
-        self._arguments: list[str] = []
+        self._shown = shown
+        self._pieces: list[str] = []
 
     def restore(self, item: Mapping[str, Any]) -> None:
         super().restore(item)
         self._call_id = item["call_id"]
-        self._name = item["name"]
-        self._arguments = [item["arguments"]]
+        self._shown = ShownTool(item["name"], item.get("namespace"))
+
+    def add(self, to: Emitter, text: str) -> None:
+        """Take in more of what it is called with."""
+        raise NotImplementedError
+
+
+class OpenCall(_OpenCallable):
+    def __init__(self, index: int, shown: ShownTool) -> None:
+        super().__init__(ids.function_call_id(), index, shown)
+
+    def restore(self, item: Mapping[str, Any]) -> None:
+        super().restore(item)
+        self._pieces = [item["arguments"]]
 
     def snapshot(self) -> OutputFunctionCall:
-        return {
+        item: OutputFunctionCall = {
             "type": "function_call",
             "id": self.id,
             "call_id": self._call_id,
-            "name": self._name,
-            "arguments": "".join(self._arguments),
+            "name": self._shown.name,
+            "arguments": "".join(self._pieces),
             "status": self.status,
         }
+        if self._shown.namespace is not None:
+            item["namespace"] = self._shown.namespace
+        return item
 
     def add(self, to: Emitter, text: str) -> None:
         to.emit(
@@ -204,21 +248,61 @@ class OpenCall(OpenItem):
             output_index=self.index,
             delta=text,
         )
-        self._arguments.append(text)
+        self._pieces.append(text)
 
     def closing(self, to: Emitter) -> None:
         if self.status == "incomplete":
             return
-        if not self._arguments:
+        if not self._pieces:
             # A call without arguments still carries a JSON object.
             self.add(to, "{}")
         to.emit(
             "response.function_call_arguments.done",
             item_id=self.id,
             output_index=self.index,
-            name=self._name,
-            arguments="".join(self._arguments),
+            name=self._shown.name,
+            arguments="".join(self._pieces),
         )
+
+
+class OpenCustomCall(_OpenCallable):
+    def __init__(self, index: int, shown: ShownTool) -> None:
+        super().__init__(ids.custom_tool_call_id(), index, shown)
+
+    def restore(self, item: Mapping[str, Any]) -> None:
+        super().restore(item)
+        self._pieces = [item["input"]]
+
+    def snapshot(self) -> OutputCustomToolCall:
+        item: OutputCustomToolCall = {
+            "type": "custom_tool_call",
+            "id": self.id,
+            "call_id": self._call_id,
+            "name": self._shown.name,
+            "input": "".join(self._pieces),
+            "status": self.status,
+        }
+        if self._shown.namespace is not None:
+            item["namespace"] = self._shown.namespace
+        return item
+
+    def add(self, to: Emitter, text: str) -> None:
+        to.emit(
+            "response.custom_tool_call_input.delta",
+            item_id=self.id,
+            output_index=self.index,
+            delta=text,
+        )
+        self._pieces.append(text)
+
+    def closing(self, to: Emitter) -> None:
+        if self.status != "incomplete":
+            to.emit(
+                "response.custom_tool_call_input.done",
+                item_id=self.id,
+                output_index=self.index,
+                input="".join(self._pieces),
+            )
 
 
 class EndedItem(OpenItem):
@@ -233,19 +317,24 @@ class EndedItem(OpenItem):
         return self._item
 
 
-_KINDS: Mapping[str, type[OpenMessage] | type[OpenReasoning] | type[OpenCall]] = {
-    "message": OpenMessage,
-    "reasoning": OpenReasoning,
-    "function_call": OpenCall,
-}
-
-
-def reopened(index: int, item: OutputItem) -> OpenItem:
+def reopened(index: int, item: OutputItem, presentation: Presentation) -> OpenItem:
     """An item as it goes on from a snapshot."""
     fields = cast(Mapping[str, Any], item)
     if fields["status"] != "in_progress":
         return EndedItem(index, item)
-    opened = _KINDS[fields["type"]](index)
+    opened: OpenItem
+    match fields["type"]:
+        case "message":
+            opened = OpenMessage(index)
+        case "reasoning":
+            opened = OpenReasoning(
+                index, seal=presentation.seal, hidden=presentation.hides_reasoning
+            )
+        case "function_call":
+            opened = OpenCall(index, ShownTool(""))
+        case kind:
+            assert kind == "custom_tool_call", kind
+            opened = OpenCustomCall(index, ShownTool(""))
     opened.restore(fields)
     return opened
 
