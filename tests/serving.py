@@ -3,7 +3,8 @@
 import asyncio
 import json
 import threading
-from collections.abc import Coroutine, Iterator, Sequence
+import time
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -152,15 +153,20 @@ def parse_stream(answer: httpx.Response) -> Stream:
 
 
 @contextmanager
-def serve(*models: Model, keys: KeyRing | None = None, **settings: Any) -> Iterator[Served]:
+def serve(
+    *models: Model,
+    keys: KeyRing | None = None,
+    clock: Callable[[], float] = time.time,
+    **settings: Any,
+) -> Iterator[Served]:
     """Serve models until the block ends. Settings are those of the product, but what is stored
-    stays in memory."""
+    stays in memory. `clock` is what time limits of stored things go by."""
     effective = Settings(**{"state": "memory", **settings})
     application = build(
         effective,
         models or [scripted()],
         keys or KeyRing(KeyFile(NO_KEYS)),
-        open_storage(effective),
+        open_storage(effective, clock=clock),
     )
     sock = bind("127.0.0.1", 0)
     url = f"http://127.0.0.1:{sock.getsockname()[1]}"

@@ -1,6 +1,8 @@
 """Opens the storage that the settings ask for."""
 
 import asyncio
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from sqlalchemy.engine import URL, make_url
@@ -29,10 +31,10 @@ def shown_storage(settings: Settings) -> str:
     return str(database_file(settings)) if settings.state == "sqlite" else settings.state
 
 
-def open_storage(settings: Settings) -> SqlStore | None:
+def open_storage(settings: Settings, *, clock: Callable[[], float] = time.time) -> SqlStore | None:
     """The store, migrated to what this version needs; None with `state` off. Raises `StartError`.
 
-    Close it in the end.
+    Close it in the end. `clock` gives seconds since 1970.
     """
     if settings.state == "off":
         return None
@@ -46,6 +48,7 @@ def open_storage(settings: Settings) -> SqlStore | None:
         limits=_limits(settings),
         sealer=PlainSealer() if keys is None else AesSealer(keys),
         blobs=open_blobs(blobs),
+        clock=clock,
         history_cache_bytes=settings.history_cache_mib * 2**20,
         announce_webhooks=settings.webhook_url is not None,
     )
