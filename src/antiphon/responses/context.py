@@ -58,9 +58,13 @@ class ContextLoader:
                     history = await responses.history(principal, previous)
                 yield self._checked(history, items)
         elif conversation is not None:
+            conversations = self._store.conversations
             with on_conversation(conversation, "conversation"):
-                history = await self._store.conversations.history(principal, conversation)
-            yield self._checked(history, items)
+                num_bytes = await conversations.history_bytes(principal, conversation)
+            with self._budget.taking(num_bytes):
+                with on_conversation(conversation, "conversation"):
+                    history = await conversations.history(principal, conversation)
+                yield self._checked(history, items)
         else:
             yield self._checked(_NOTHING, items)
 

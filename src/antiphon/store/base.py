@@ -456,6 +456,10 @@ class Conversations(Protocol):
         """Forget a conversation. Responses made in it stay whole. Raises `ConversationBusy`."""
         ...
 
+    async def history_bytes(self, principal: Principal, conversation_id: str) -> int:
+        """How many bytes `history` would read."""
+        ...
+
     async def history(self, principal: Principal, conversation_id: str) -> History:
         """Its items as they are now. Raises `ConversationBusy` while a response is being made."""
         ...

@@ -91,6 +91,13 @@ class SqlConversations:
 
         self._shared.lines.forget([await self._db.write(work)])
 
+    async def history_bytes(self, principal: Principal, conversation_id: str) -> int:
+        def work(connection: Connection) -> int:
+            _, row = self._find(connection, principal, conversation_id)
+            return conversation_rows.num_bytes(connection, row)
+
+        return await self._db.read(work)
+
     async def history(self, principal: Principal, conversation_id: str) -> History:
         def work(connection: Connection) -> tuple[History, bool]:
             owner, row = self._find(connection, principal, conversation_id)
