@@ -33,6 +33,9 @@ from antiphon.store.shared import Shared
 
 _RESPONSES = schema.responses
 _KEYS = schema.idempotency_keys
+# Made once, as making them costs more than running them.
+_INSERT = insert(_RESPONSES)
+_INSERT_EVENT = insert(schema.events)
 #: What PostgreSQL locks while active background responses are counted: "antiphon" in ASCII.
 _COUNTING = int.from_bytes(b"antiphon")
 
@@ -141,12 +144,12 @@ class Acceptance:
         }
         if new.worker is not None:
             row = {**row, "lease_until": self._now + self._shared.limits.lease_seconds, "fence": 1}
-        result = connection.execute(insert(_RESPONSES), row)
+        result = connection.execute(_INSERT, row)
         assert result.inserted_primary_key is not None
         key: int = result.inserted_primary_key[0]
         if new.frames:
             connection.execute(
-                insert(schema.events),
+                _INSERT_EVENT,
                 [
                     {
                         "response": key,

@@ -18,18 +18,24 @@ _BATCH = 50
 # response would search.
 _SPARE = 1 / 64
 
+_COUNTS_OF_OWNER = select(_OWNERS.c.num_records, _OWNERS.c.num_bytes)
+_COUNTS = select(func.sum(_OWNERS.c.num_records), func.sum(_OWNERS.c.num_bytes))
+
 
 def make_room(connection: Connection, owner: Owner, limits: StoreLimits) -> Removed:
     """Remove what is too much now that a new response is there.
 
     Raises `TooMany` if what is left cannot go.
     """
-    counts = select(_OWNERS.c.num_records, _OWNERS.c.num_bytes).where(_OWNERS.c.key == owner.key)
+    removed = Removed()
     own = _Room(limits.owner_records, limits.owner_bytes, "of this key", spare=0)
-    removed = own.make(connection, counts, _RESPONSES.c.owner == owner.key)
-    counts = select(func.sum(_OWNERS.c.num_records), func.sum(_OWNERS.c.num_bytes))
+    if own.is_limited:
+        counts = _COUNTS_OF_OWNER.where(_OWNERS.c.key == owner.key)
+        removed += own.make(connection, counts, _RESPONSES.c.owner == owner.key)
     everybody = _Room(limits.max_records, limits.max_bytes, "in all", spare=_SPARE)
-    return removed + everybody.make(connection, counts, true())
+    if everybody.is_limited:
+        removed += everybody.make(connection, _COUNTS, true())
+    return removed
 
 
 class _Room:
@@ -41,12 +47,14 @@ class _Room:
         self._whose = whose
         self._spare = spare
 
+    @property
+    def is_limited(self) -> bool:
+        return self._max_records is not None or self._max_bytes is not None
+
     def make(
         self, connection: Connection, counts: Select[Any], candidates: ColumnElement[bool]
     ) -> Removed:
         removed = Removed()
-        if self._max_records is None and self._max_bytes is None:
-            return removed
         records, num_bytes = map(int, connection.execute(counts).one())
         if self._fits(records, num_bytes, 0):
             return removed

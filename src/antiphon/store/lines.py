@@ -24,14 +24,14 @@ _LINES = schema.lines
 _ITEMS = schema.items
 _PLACES = schema.line_items
 
-_LENGTH = (
-    select(_LINES.c.length).where(_LINES.c.key == bindparam("line")).with_for_update(key_share=True)
-)
+# Made once, as making them costs more than running them.
 _GROW = (
     update(_LINES)
-    .where(_LINES.c.key == bindparam("line"))
+    .where(_LINES.c.key == bindparam("line"), _LINES.c.length == bindparam("known"))
     .values(length=_LINES.c.length + bindparam("by"))
 )
+_ITEM = plain_insert(_ITEMS)
+_PLACE = plain_insert(_PLACES)
 _KNOWN = select(_ITEMS.c.key, _ITEMS.c.id, _ITEMS.c.digest).where(
     _ITEMS.c.owner == bindparam("owner"), _ITEMS.c.id.in_(bindparam("ids", expanding=True))
 )
@@ -116,7 +116,7 @@ class Lines:
         writer.write(bodies)
         if bodies:
             connection.execute(
-                plain_insert(_PLACES),
+                _PLACE,
                 [
                     {"line": line, "position": length + index, "item": key}
                     for index, key in enumerate(writer.keys)
@@ -186,8 +186,7 @@ class Lines:
         if line is not None:
             if by == 0:
                 return line
-            if connection.execute(_LENGTH, {"line": line}).scalar_one() == length:
-                connection.execute(_GROW, {"line": line, "by": by})
+            if connection.execute(_GROW, {"line": line, "known": length, "by": by}).rowcount:
                 return line
         copy = new_line(connection, owner, length + by)
         if line is not None:
@@ -256,7 +255,7 @@ class _ItemWriter:
         if wanted:
             raise BlobsWanted(wanted)
         if rows:
-            self._connection.execute(plain_insert(_ITEMS), rows)
+            self._connection.execute(_ITEM, rows)
             keys |= self._known(row["id"] for row in rows)[1]
         self.keys = [keys[id] for id in ids]
 

@@ -19,6 +19,7 @@ _MAX_REMEMBERED = 1024
 _BY_ID = select(schema.owners.c.key, schema.owners.c.data_key).where(
     schema.owners.c.id == bindparam("id")
 )
+_LOCKED = _BY_ID.with_for_update(key_share=True)
 _BY_KEY = select(schema.owners.c.id, schema.owners.c.data_key).where(
     schema.owners.c.key == bindparam("key")
 )
@@ -56,15 +57,14 @@ class Owners:
 
     def locked(self, connection: Connection, principal: Principal) -> Owner:
         """The owner that a principal is, made if there is none, the row locked."""
-        query = _BY_ID.with_for_update(key_share=True)
-        row = connection.execute(query, {"id": principal.id}).first()
+        row = connection.execute(_LOCKED, {"id": principal.id}).first()
         if row is None:
             connection.execute(
                 upserts.insert(connection, schema.owners)
                 .values(id=principal.id, data_key=self._sealer.new_data_key())
                 .on_conflict_do_nothing()
             )
-            row = connection.execute(query, {"id": principal.id}).one()
+            row = connection.execute(_LOCKED, {"id": principal.id}).one()
         data_key = row.data_key
         if self._sealer.wants_key(data_key):
             data_key = self._sealer.new_data_key()
