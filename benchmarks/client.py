@@ -68,7 +68,7 @@ def read_answer(sent: float, chunks: Sequence[Chunk]) -> Answer:
     """What a stream said. Raises `RequestFailed` for one that failed or has no end."""
     arrivals: list[float] = []
     text: list[str] = []
-    for clock, event in _events(chunks):
+    for clock, event in read_events(chunks):
         kind = event.get("type")
         if kind == "response.output_text.delta" and event["delta"]:
             arrivals.append(clock)
@@ -94,7 +94,7 @@ def read_part(sent: float, chunks: Sequence[Chunk]) -> Answer:
     """What has come of a stream that was left. Its tokens are not known: one for each piece."""
     pieces = [
         (clock, event["delta"])
-        for clock, event in _events(chunks)
+        for clock, event in read_events(chunks)
         if event.get("type") == "response.output_text.delta" and event["delta"]
     ]
     arrivals = tuple(clock for clock, _ in pieces)
@@ -102,7 +102,7 @@ def read_part(sent: float, chunks: Sequence[Chunk]) -> Answer:
     return Answer(sent, arrivals, chunks[-1][0] if chunks else sent, text, 0, 0, len(pieces))
 
 
-def _events(chunks: Iterable[Chunk]) -> Iterable[tuple[float, dict[str, Any]]]:
+def read_events(chunks: Iterable[Chunk]) -> Iterable[tuple[float, dict[str, Any]]]:
     """The events of a stream, each with the time at which its last byte arrived."""
     rest = b""
     for clock, data in chunks:

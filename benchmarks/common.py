@@ -65,5 +65,5 @@ def _serve(make_app: Callable[..., Any], arguments: tuple[Any, ...], sock: socke
     logs.configure("info", "json")
     app = make_app(*arguments)
     keep_loop_responsive()
-    config = uvicorn.Config(app, log_config=None, access_log=False, ws="none", lifespan="off")
+    config = uvicorn.Config(app, log_config=None, access_log=False, ws="none", lifespan="on")
     uvicorn.Server(config).run(sockets=[sock])

@@ -1,0 +1,43 @@
+"""What stored responses cost: time, memory and processors, against the limits they are to keep.
+
+    python benchmarks/state.py [storing] [chain] [lag] [replay] [idle] [memory] [--folder DIR]
+
+Every server is a process of its own; what is stored lies in a new folder in DIR, so the disk under
+it counts. PostgreSQL is one that the tests would start; without it those figures are left out.
+`benchmarks/README.md` says what is measured. Ends with 1 if a limit is missed.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from state_common import Figure
+from state_storing import storing
+
+BENCHMARKS: Mapping[str, Callable[[Path | None], Iterator[Figure]]] = {
+    "storing": storing,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("names", nargs="*", metavar="|".join(BENCHMARKS))
+    parser.add_argument("--folder", type=Path, metavar="DIR")
+    arguments = parser.parse_args()
+    for name in arguments.names:
+        if name not in BENCHMARKS:
+            parser.error(f"{name!r} is none of {', '.join(BENCHMARKS)}")
+    missed = 0
+    for name in arguments.names or BENCHMARKS:
+        print(name, flush=True)
+        for figure in BENCHMARKS[name](arguments.folder):
+            print(f"  {figure}", flush=True)
+            missed += figure.missed
+    sys.exit(1 if missed else 0)
+
+
+if __name__ == "__main__":
+    main()
