@@ -5,6 +5,7 @@ import threading
 from collections.abc import AsyncGenerator
 
 from antiphon.models.base import ModelDefaults
+from antiphon.spec.types import ModelStatus
 from antiphon.turn import Delta, TokenUsage, Turn
 
 
@@ -23,6 +24,9 @@ class GatedModel:
         self.steps = 0
         self._queue: asyncio.Queue[Delta] = asyncio.Queue()
         self._loop: asyncio.AbstractEventLoop | None = None
+
+    def status(self) -> ModelStatus:
+        return {"id": self.name, "state": "loaded", "engine": None}
 
     @property
     def usage(self) -> TokenUsage:

@@ -169,7 +169,7 @@ class StoredLog(EventLog):
     def committed(self, append: Append) -> None:
         """Let readers have what was committed."""
         self._publish(append.first + len(append.frames))
-        self._trim()
+        self._trim(append.first)
         if append.end is not None and self._ending is not None:
             self._ending.set_result(None)
 
@@ -196,8 +196,9 @@ class StoredLog(EventLog):
         elif self._lease is not None and self._failure is None:
             self._journal.wrote(self)
 
-    def _trim(self) -> None:
-        """Forget the oldest events, some at a time, once there are too many."""
+    def _trim(self, before: int) -> None:
+        """Forget the oldest events, some at a time, once there are too many. Those from number
+        `before` on stay, as even the quickest reader has not got them yet."""
         limits = self._journal
         slack = 17 / 16
         if (
@@ -206,7 +207,7 @@ class StoredLog(EventLog):
         ):
             return
         number = 0
-        while number < self._num_published - self._first - 1 and (
+        while number < before - self._first and (
             len(self._frames) - number > limits.events_per_run
             or self._num_bytes > limits.event_bytes_per_run
         ):

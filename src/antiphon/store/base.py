@@ -109,7 +109,7 @@ class StoreLimits:
     Past `max_records` or `max_bytes` (of all owners, and of each) the responses used longest ago
     go, never active ones. `retention_seconds` count from a response's end, `event_log_seconds`
     those that its events stay. A run keeps its last `events_per_run` events, and of them no more
-    than `event_bytes_per_run`.
+    than `event_bytes_per_run`; but in any case all that were committed together last.
     """
 
     max_records: int | None = None

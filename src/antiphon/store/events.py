@@ -70,16 +70,19 @@ def trim(
     num_bytes: int,
     limits: StoreLimits,
     box: Box,
+    *,
+    before: int,
 ) -> tuple[int, int]:
-    """Delete the oldest events of a run until as many are left as are kept, the last one in any
-    case. How many that were, and how many bytes before they were sealed."""
+    """Delete the oldest events of a run until as many are left as are kept. Those from number
+    `before` on are left in any case; there must be one. How many were deleted, and how many bytes
+    before they were sealed."""
     overhead = len(box.seal(b"", ""))
     cut = cut_bytes = keep_from = 0
     sizes = connection.execute(_SIZES, {"key": key})
     for number, size in sizes:
         keep_from = number
         too_many = num_events - cut > limits.events_per_run
-        if cut == num_events - 1 or not (
+        if number >= before or not (
             too_many or num_bytes - cut_bytes > limits.event_bytes_per_run
         ):
             break

@@ -208,11 +208,14 @@ class SqlRuns:
     ) -> None:
         limits = self._shared.limits
         num_events = entry.first + len(entry.frames) - first
-        if not events.is_too_much(num_events, num_bytes, limits):
+        if not entry.frames or not events.is_too_much(num_events, num_bytes, limits):
             return
         box = self._shared.owners.of_key(connection, owner).box
         key = entry.lease.key
-        cut, cut_bytes = events.trim(connection, key, num_events, num_bytes, limits, box)
+        # Even the quickest reader has not got those of this commit yet.
+        cut, cut_bytes = events.trim(
+            connection, key, num_events, num_bytes, limits, box, before=entry.first
+        )
         connection.execute(
             update(_RESPONSES).where(_RESPONSES.c.key == key),
             {"first_event": first + cut, "event_bytes": num_bytes - cut_bytes},
