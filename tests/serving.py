@@ -164,7 +164,7 @@ def serve(
     effective = Settings(**{"state": "memory", **settings})
     application = build(
         effective,
-        models or [scripted()],
+        models or ([scripted()] if effective.engine else []),
         keys or KeyRing(KeyFile(NO_KEYS)),
         open_storage(effective, clock=clock),
     )
