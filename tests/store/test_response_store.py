@@ -269,11 +269,12 @@ async def test_an_item_given_twice_is_listed_once_and_pages_end(kept, order):
     assert texts((await kept.responses.history(ANNA, second)).items) == [
         *("a", "again", "b", "again", "c")
     ]
-    listed, after, more = [], None, True
-    while more:
+    listed, after = [], None
+    for number in range(4):
         page = await kept.responses.input_items(ANNA, second, order=order, limit=1, after=after)
         listed += texts(page.items)
-        after, more = page.items[-1]["id"], page.has_more
+        after = page.items[-1]["id"]
+        assert page.has_more == (number < 3)
     expected = ["a", "again", "b", "c"]
     assert listed == (expected if order == "asc" else expected[::-1])
 
@@ -373,6 +374,21 @@ async def test_another_owner_may_use_the_same_key(kept):
     bert = await kept.begin(BERT, [said("a")], idempotency=key)
     assert anna.response_id != bert.response_id
     assert (await kept.responses.retrieve(BERT, bert.response_id)).active
+
+
+@stored(limits=lambda: StoreLimits(idempotency_seconds=50))
+async def test_what_a_key_made_can_be_looked_up_by_its_owner(kept):
+    key = Idempotency("key", b"one")
+    assert await kept.responses.made_with(ANNA, key) is None
+    lease = await kept.begin(ANNA, idempotency=key)
+    assert await kept.responses.made_with(ANNA, key) == lease.response_id
+    assert await kept.responses.made_with(BERT, key) is None
+    await kept.begin(BERT, [said("b")])
+    assert await kept.responses.made_with(BERT, key) is None
+    with pytest.raises(KeyReused):
+        await kept.responses.made_with(ANNA, Idempotency("key", b"two"))
+    kept.now += 50
+    assert await kept.responses.made_with(ANNA, key) is None
 
 
 @stored(limits=lambda: StoreLimits(idempotency_seconds=50))

@@ -88,6 +88,13 @@ class ResponseService:
         """Begin a response. Whatever can be wrong with the request is raised here."""
         self._admit()
         request, dropped = self._intake.accept(body)
+        idempotency = None
+        if self._stored is not None and request.stores and idempotency_key is not None:
+            idempotency = idempotency_of(idempotency_key, body)
+            # First of all, as what it continues may be busy with it, or not be there any more.
+            again = await self._stored.again(principal, request, idempotency)
+            if again is not None:
+                return Started(again, request.streams, dropped)
         async with AsyncExitStack() as in_hand:
             context = await in_hand.enter_async_context(
                 self._loader.loaded(principal, request.body)
@@ -104,7 +111,6 @@ class ResponseService:
         self._admit()
         self._observer.accepted(request.body, dropped)
         if self._stored is not None and request.stores:
-            idempotency = None if idempotency_key is None else idempotency_of(idempotency_key, body)
             answer = await self._stored.begin(principal, request, context, generation, idempotency)
         else:
             assert generation is not None

@@ -2,7 +2,8 @@
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -17,7 +18,7 @@ from antiphon.responses.builder import ResponseBuilder
 from antiphon.responses.context import Context
 from antiphon.responses.journal import Journal, StoredLog
 from antiphon.responses.log import Tail
-from antiphon.responses.refusals import on_conversation, on_previous, on_response
+from antiphon.responses.refusals import on_conversation, on_previous, on_response, told
 from antiphon.responses.request import EffectiveRequest, conversation_id
 from antiphon.responses.stored_run import StoredRun
 from antiphon.responses.tails import StoredTail
@@ -128,9 +129,11 @@ class StoredResponses:
                 generation.cancel()
             raise
         if accepted.existing is not None:
+            if reads:
+                self._readers.leave(principal)
             if generation is not None:
                 generation.cancel()
-            return await self._attached(principal, accepted.existing, reads=reads)
+            return await self._attached(principal, request, accepted.existing)
         if generation is None or accepted.lease is None:
             tail = self._tail(principal, response["id"])
             leave = self._leaving(principal) if reads else _nothing
@@ -139,6 +142,17 @@ class StoredResponses:
             return AwaitedAnswer(self._store, principal, response["id"], tail)
         log.attach(accepted.lease)
         return self._run(principal, request, generation, builder, log)
+
+    async def again(
+        self, principal: Principal, request: EffectiveRequest, idempotency: Idempotency
+    ) -> Answer | None:
+        """The answer to a request that was sent before; None if it was not.
+
+        Raises `IdempotencyKeyReused`, and what `tail` does.
+        """
+        with told(), _on_key():
+            existing = await self._store.responses.made_with(principal, idempotency)
+        return None if existing is None else await self._attached(principal, request, existing)
 
     async def retrieve(self, principal: Principal, response_id: str) -> Response:
         """The response as it stands."""
@@ -220,24 +234,23 @@ class StoredResponses:
 
     async def _accept(self, principal: Principal, new: NewResponse) -> Accepted:
         previous = new.response["previous_response_id"]
-        try:
-            with on_conversation(new.conversation or "", "conversation"):
-                if previous is None:
-                    return await self._store.responses.create(principal, new)
-                with on_previous(previous):
-                    return await self._store.responses.create(principal, new)
-        except KeyReused as error:
-            raise errors.IdempotencyKeyReused(
-                "This 'Idempotency-Key' was used with another request."
-            ) from error
+        with on_conversation(new.conversation or "", "conversation"), _on_key():
+            if previous is None:
+                return await self._store.responses.create(principal, new)
+            with on_previous(previous):
+                return await self._store.responses.create(principal, new)
 
-    async def _attached(self, principal: Principal, response_id: str, *, reads: bool) -> Answer:
-        """The answer to a request that was sent before."""
+    async def _attached(
+        self, principal: Principal, request: EffectiveRequest, response_id: str
+    ) -> Answer:
+        """The answer to a request that was sent before and made this response."""
+        record = await self._record(principal, response_id)
+        if request.streams:
+            reading = await self.tail(principal, response_id, None)
+            return GivenAnswer(record.response, reading.tail, reading.leave)
         tail = self._tail(principal, response_id)
-        response = await self.retrieve(principal, response_id)
-        leave = self._leaving(principal) if reads else _nothing
-        if response["background"] or response["status"] not in ("queued", "in_progress"):
-            return GivenAnswer(response, tail, leave)
+        if request.is_background or not record.active:
+            return GivenAnswer(record.response, tail, _nothing)
         return AwaitedAnswer(self._store, principal, response_id, tail)
 
     def _run(
@@ -280,6 +293,16 @@ def idempotency_of(key: str, body: Mapping[str, Any]) -> Idempotency:
     """What a request with an `Idempotency-Key` is known by."""
     canonical = orjson.dumps(body, option=orjson.OPT_SORT_KEYS)
     return Idempotency(key, hashlib.sha256(canonical).digest())
+
+
+@contextmanager
+def _on_key() -> Iterator[None]:
+    try:
+        yield
+    except KeyReused as error:
+        raise errors.IdempotencyKeyReused(
+            "This 'Idempotency-Key' was used with another request."
+        ) from error
 
 
 def events_expired(first: int) -> errors.EventsExpired:

@@ -67,7 +67,7 @@ class Acceptance:
         limits = self._shared.limits
         owner = self._shared.owners.locked(connection, self._principal)
         if new.idempotency is not None:
-            existing = self._known(connection, owner, new.idempotency)
+            existing = made_with(connection, owner, new.idempotency, limits, self._now)
             if existing is not None:
                 return Accepted(existing=existing)
         if new.background:
@@ -162,29 +162,6 @@ class Acceptance:
         count_responses(connection, owner.key, 1, size)
         return key
 
-    def _known(self, connection: Connection, owner: Owner, key: Idempotency) -> str | None:
-        """The response that an idempotency key made. Raises `KeyReused`."""
-        row = connection.execute(
-            select(_KEYS.c.digest, _KEYS.c.response).where(
-                _KEYS.c.owner == owner.key,
-                _KEYS.c.name == _name(owner, key),
-                _KEYS.c.created_at > self._now - self._shared.limits.idempotency_seconds,
-            )
-        ).first()
-        if row is None:
-            return None
-        there = connection.execute(
-            select(_RESPONSES.c.key).where(
-                _RESPONSES.c.id == row.response, rows.unexpired(self._now)
-            )
-        ).first()
-        if there is None:
-            return None
-        if row.digest != _digest(owner, key):
-            raise KeyReused
-        id: str = row.response
-        return id
-
     def _remember(self, connection: Connection, owner: Owner, key: Idempotency) -> None:
         values = {
             "digest": _digest(owner, key),
@@ -196,6 +173,30 @@ class Acceptance:
             .values(owner=owner.key, name=_name(owner, key), **values)
             .on_conflict_do_update(index_elements=["owner", "name"], set_=values)
         )
+
+
+def made_with(
+    connection: Connection, owner: Owner, key: Idempotency, limits: StoreLimits, now: float
+) -> str | None:
+    """The response that an idempotency key made. Raises `KeyReused`."""
+    row = connection.execute(
+        select(_KEYS.c.digest, _KEYS.c.response).where(
+            _KEYS.c.owner == owner.key,
+            _KEYS.c.name == _name(owner, key),
+            _KEYS.c.created_at > now - limits.idempotency_seconds,
+        )
+    ).first()
+    if row is None:
+        return None
+    there = connection.execute(
+        select(_RESPONSES.c.key).where(_RESPONSES.c.id == row.response, rows.unexpired(now))
+    ).first()
+    if there is None:
+        return None
+    if row.digest != _digest(owner, key):
+        raise KeyReused
+    id: str = row.response
+    return id
 
 
 def check_continuable(row: Any) -> None:

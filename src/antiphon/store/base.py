@@ -379,6 +379,10 @@ class Responses(Protocol):
         """
         ...
 
+    async def made_with(self, principal: Principal, idempotency: Idempotency) -> str | None:
+        """The id of the response that was made with an idempotency key. Raises `KeyReused`."""
+        ...
+
     async def retrieve(self, principal: Principal, response_id: str) -> Record:
         """Raises `NotFound` or `Corrupt`."""
         ...
@@ -416,9 +420,12 @@ class Responses(Protocol):
 class Runs(Protocol):
     """Stored responses, as workers see them."""
 
-    async def claim(self, worker: str, models: Sequence[str] | None) -> Run | None:
+    async def claim(
+        self, worker: str, models: Sequence[str] | None, held: Sequence[Lease] = ()
+    ) -> Run | None:
         """Take a lease on the run that waits longest, or whose worker is gone: queued ones for one
-        of `models` (None for any) first come first served. None if there is none.
+        of `models` (None for any) first come first served. None if there is none. It is none of
+        those `held`, the worker's own, which it may have been too slow to prolong.
 
         The status becomes `in_progress` in the store once the first events are appended.
         """

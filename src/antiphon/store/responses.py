@@ -8,11 +8,12 @@ from sqlalchemy import Connection, Row, and_, bindparam, exists, or_, select, up
 
 from antiphon.principal import Principal
 from antiphon.store import large_items, rows, schema
-from antiphon.store.acceptance import Acceptance, check_continuable
+from antiphon.store.acceptance import Acceptance, check_continuable, made_with
 from antiphon.store.base import (
     Accepted,
     EventPage,
     History,
+    Idempotency,
     ItemBody,
     NewResponse,
     NotFound,
@@ -125,6 +126,17 @@ class SqlResponses:
             self._shared.counters.evictions += acceptance.removed.responses
             self._shared.lines.forget(acceptance.removed.lines)
         return accepted
+
+    async def made_with(self, principal: Principal, idempotency: Idempotency) -> str | None:
+        shared = self._shared
+
+        def work(connection: Connection) -> str | None:
+            owner = shared.owners.owner_of(connection, principal)
+            if owner is None:
+                return None
+            return made_with(connection, owner, idempotency, shared.limits, shared.clock())
+
+        return await self._db.read(work)
 
     async def retrieve(self, principal: Principal, response_id: str) -> Record:
         now = self._shared.clock()
