@@ -1,0 +1,1 @@
+"""How families of models spell reasoning and calls: one row each, and which row a template's is."""
