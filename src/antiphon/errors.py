@@ -15,6 +15,8 @@
     │   ├── UnsupportedParameter
     │   ├── UnsupportedValue
     │   ├── InvalidTool
+    │   ├── InvalidJSONSchema
+    │   ├── InvalidEncryptedContent
     │   ├── InvalidPrompt
     │   ├── ContextLengthExceeded
     │   ├── PreviousResponseNotFound
@@ -34,6 +36,7 @@
     │   └── UpgradeRequired            426
     └── ServerError     5xx  the server is at fault
         ├── ServerRestarted, DeadlineExceeded
+        ├── InvalidToolCall, InvalidAnswer
         ├── ShuttingDown, StorageUnavailable, StorageCorrupt, HistoryBusy  503
         ├── ModelUnavailable           503
         └── GatewayTimeout             504
@@ -156,6 +159,18 @@ class UnsupportedValue(InvalidRequest):
 
 class InvalidTool(InvalidRequest):
     code = "invalid_tool"
+
+
+class InvalidJSONSchema(InvalidRequest):
+    """A schema or a grammar is broken, or more than what answers and arguments can be held to."""
+
+    code = "invalid_json_schema"
+
+
+class InvalidEncryptedContent(InvalidRequest):
+    """Sealed reasoning that was not sealed here for the caller, or was changed since."""
+
+    code = "invalid_encrypted_content"
 
 
 class InvalidPrompt(InvalidRequest):
@@ -312,6 +327,18 @@ class DeadlineExceeded(ServerError):
     """The response took longer than the server allows."""
 
     code = "deadline_exceeded"
+
+
+class InvalidToolCall(ServerError):
+    """The model called what it may not call, or not in the form of a call."""
+
+    code = "invalid_tool_call"
+
+
+class InvalidAnswer(ServerError):
+    """The model's answer does not have the form that was asked for."""
+
+    code = "invalid_answer"
 
 
 class StorageUnavailable(ServerError):

@@ -42,7 +42,7 @@ class TextFormatText(TypedDict):
 
 class TextFormatJsonObject(TypedDict):
     """
-    Any JSON object.
+    Any JSON object. The model should be told in words what is to be in it.
     """
 
     type: Literal['json_object']
@@ -114,7 +114,9 @@ class InputReasoningPart(TypedDict):
 
 class InputReasoning(TypedDict):
     """
-    Earlier reasoning of the model, open, sealed or only as a summary. None of its fields is needed.
+    Earlier reasoning of the model, open, sealed or only as a summary. None of its fields is needed. With nothing but an
+    `id` that begins with `rs_`, it stands for the stored item of that id.
+
     """
 
     type: Literal['reasoning']
@@ -235,7 +237,7 @@ class ReplayedRefusal(TypedDict):
 ResponseStatus: TypeAlias = Literal['queued', 'in_progress', 'completed', 'incomplete', 'failed', 'cancelled']
 
 
-ResponseErrorCode: TypeAlias = Literal['server_error', 'rate_limit_exceeded', 'invalid_prompt', 'invalid_image', 'invalid_image_format', 'invalid_base64_image', 'invalid_image_url', 'image_too_large', 'image_too_small', 'image_parse_error', 'image_file_too_large', 'unsupported_image_media_type', 'empty_image_file', 'failed_to_download_image', 'image_file_not_found', 'server_restarted', 'deadline_exceeded']
+ResponseErrorCode: TypeAlias = Literal['server_error', 'rate_limit_exceeded', 'invalid_prompt', 'invalid_image', 'invalid_image_format', 'invalid_base64_image', 'invalid_image_url', 'image_too_large', 'image_too_small', 'image_parse_error', 'image_file_too_large', 'unsupported_image_media_type', 'empty_image_file', 'failed_to_download_image', 'image_file_not_found', 'server_restarted', 'deadline_exceeded', 'invalid_tool_call', 'invalid_answer']
 
 
 IncompleteReason: TypeAlias = Literal['max_output_tokens', 'content_filter']
@@ -819,20 +821,22 @@ ToolChoiceMode: TypeAlias = Literal['none', 'auto', 'required']
 
 class ToolChoiceFunction(TypedDict):
     """
-    Calls this function and nothing else.
+    Calls this function and nothing else. It must be declared.
     """
 
     type: Literal['function']
     name: str
+    namespace: NotRequired[str | None]
 
 
 class ToolChoiceCustom(TypedDict):
     """
-    Calls this custom tool and nothing else.
+    Calls this custom tool and nothing else. It must be declared.
     """
 
     type: Literal['custom']
     name: str
+    namespace: NotRequired[str | None]
 
 
 class ToolChoiceMcp(TypedDict):
@@ -853,16 +857,37 @@ HostedToolChoiceType: TypeAlias = Literal['file_search', 'web_search', 'web_sear
 
 class ToolChoiceHosted(TypedDict):
     """
-    Uses this hosted tool.
+    Uses this hosted tool. Refused where the tool is not offered to the model.
     """
 
     type: HostedToolChoiceType
 
 
+class EffectiveCustomToolText(TypedDict):
+    """
+    Any text.
+    """
+
+    type: Literal['text']
+
+
+class EffectiveCustomToolGrammar(TypedDict):
+    """
+    Text that obeys a grammar.
+    """
+
+    type: Literal['grammar']
+    syntax: GrammarSyntax
+    definition: str
+
+
+EffectiveCustomToolFormat: TypeAlias = EffectiveCustomToolText | EffectiveCustomToolGrammar
+
+
 ErrorType: TypeAlias = Literal['invalid_request_error', 'rate_limit_error', 'server_error']
 
 
-ErrorCode: TypeAlias = Literal['invalid_json', 'missing_required_parameter', 'invalid_type', 'invalid_value', 'integer_below_min_value', 'integer_above_max_value', 'decimal_below_min_value', 'decimal_above_max_value', 'string_below_min_length', 'string_above_max_length', 'array_below_min_length', 'array_above_max_length', 'object_above_max_properties', 'unknown_parameter', 'unsupported_parameter', 'unsupported_value', 'invalid_tool', 'invalid_prompt', 'context_length_exceeded', 'previous_response_not_found', 'chain_too_long', 'missing_api_key', 'invalid_api_key', 'unknown_url', 'model_not_found', 'response_not_found', 'conversation_not_found', 'item_not_found', 'method_not_allowed', 'upgrade_required', 'response_in_progress', 'conversation_locked', 'event_log_expired', 'response_cancelled', 'events_expired', 'payload_too_large', 'history_too_large', 'unsupported_media_type', 'request_timeout', 'idempotency_key_reused', 'rate_limit_exceeded', 'server_error', 'server_restarted', 'deadline_exceeded', 'storage_unavailable', 'storage_corrupt', 'history_busy', 'model_unavailable', 'server_shutting_down', 'gateway_timeout']
+ErrorCode: TypeAlias = Literal['invalid_json', 'missing_required_parameter', 'invalid_type', 'invalid_value', 'integer_below_min_value', 'integer_above_max_value', 'decimal_below_min_value', 'decimal_above_max_value', 'string_below_min_length', 'string_above_max_length', 'array_below_min_length', 'array_above_max_length', 'object_above_max_properties', 'unknown_parameter', 'unsupported_parameter', 'unsupported_value', 'invalid_tool', 'invalid_json_schema', 'invalid_encrypted_content', 'invalid_prompt', 'context_length_exceeded', 'previous_response_not_found', 'chain_too_long', 'missing_api_key', 'invalid_api_key', 'unknown_url', 'model_not_found', 'response_not_found', 'conversation_not_found', 'item_not_found', 'method_not_allowed', 'upgrade_required', 'response_in_progress', 'conversation_locked', 'event_log_expired', 'response_cancelled', 'events_expired', 'payload_too_large', 'history_too_large', 'unsupported_media_type', 'request_timeout', 'idempotency_key_reused', 'rate_limit_exceeded', 'server_error', 'server_restarted', 'deadline_exceeded', 'invalid_tool_call', 'invalid_answer', 'storage_unavailable', 'storage_corrupt', 'history_busy', 'model_unavailable', 'server_shutting_down', 'gateway_timeout']
 
 
 class ErrorDetail(TypedDict):
@@ -2979,7 +3004,9 @@ NamespacedTool: TypeAlias = FunctionTool | CustomTool
 
 class NamespaceTool(TypedDict):
     """
-    A group of tools under one name. Calls of them carry the group's name as `namespace`.
+    A group of tools under one name. Calls of them carry the group's name as `namespace` and the tool's own as `name`.
+    The model is shown each of them as `<namespace>__<name>`.
+
     """
 
     type: Literal['namespace']
@@ -3014,14 +3041,54 @@ class EffectiveFunctionTool(TypedDict):
     description: str | None
     parameters: JsonObject | None
     strict: bool | None
+    defer_loading: NotRequired[bool]
 
 
-EffectiveTool: TypeAlias = EffectiveFunctionTool
+class EffectiveCustomTool(TypedDict):
+    """
+    A custom tool as a response gives it back.
+    """
+
+    type: Literal['custom']
+    name: str
+    description: str | None
+    format: EffectiveCustomToolFormat
+    defer_loading: NotRequired[bool]
+
+
+EffectiveNamespacedTool: TypeAlias = EffectiveFunctionTool | EffectiveCustomTool
+
+
+class EffectiveNamespaceTool(TypedDict):
+    """
+    A group of tools under one name, as a response gives it back.
+    """
+
+    type: Literal['namespace']
+    name: str
+    description: str
+    tools: list[EffectiveNamespacedTool]
+
+
+class EffectiveToolSearchTool(TypedDict):
+    """
+    A search for tools that the client runs, as a response gives it back.
+    """
+
+    type: Literal['tool_search']
+    execution: ToolExecution
+    description: str | None
+    parameters: JsonObject | None
+
+
+EffectiveTool: TypeAlias = EffectiveFunctionTool | EffectiveCustomTool | EffectiveNamespaceTool | EffectiveToolSearchTool
 
 
 EffectiveTools: TypeAlias = list[EffectiveTool]
 """
-The tools that were offered to the model. What was left out is not in it.
+The tools that were offered to the model. What was left out is not in it. A hosted tool that is offered as a function
+which the client runs stands here as that function.
+
 """
 
 
