@@ -492,6 +492,20 @@ def test_a_queued_run_is_claimed_with_all_that_it_needs(
     run_flow(flow)
 
 
+def test_nobody_takes_over_a_run_of_its_own(shared_url: str, process: Process, clock: Clock):
+    store = process(shared_url)
+
+    async def flow() -> None:
+        lease = await accept(store, 1, background=False)
+        clock.now += 100  # The machine slept.
+        assert await store.runs.claim("w", None, [lease]) is None
+        assert await append(store, lease, 0, "a")
+        clock.now += 100
+        assert await store.runs.claim("w", None, []) is not None
+
+    run_flow(flow)
+
+
 def test_the_longest_wait_comes_first(store_url: str, process: Process, clock: Clock):
     store = process(store_url)
 

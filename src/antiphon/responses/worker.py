@@ -80,7 +80,6 @@ class Worker:
         self._claimed: set[asyncio.Task[None]] = set()
         self._tasks: list[asyncio.Task[None]] = []
         self._draining = False
-        self._beaten_at = 0.0
         self._slot_freed = asyncio.Event()
 
     @property
@@ -182,7 +181,6 @@ class Worker:
             await _first(cancelled, timeout=self._options.lease_seconds / 3)
 
     async def _beat(self) -> None:
-        self._beaten_at = time.time()
         beat = await self._store.runs.heartbeat(self.id, list(self._leases.values()))
         for response_id in beat.cancelled:
             if run := self._live.get(response_id):
@@ -202,10 +200,8 @@ class Worker:
             self._slot_freed.clear()
             if len(self._claimed) < self._options.background_workers:
                 try:
-                    if time.time() - self._beaten_at > self._options.lease_seconds / 2:
-                        # The machine slept: this process's own runs look as if left behind.
-                        await self._beat()
-                    claimed = await self._store.runs.claim(self.id, models)
+                    held = list(self._leases.values())
+                    claimed = await self._store.runs.claim(self.id, models, held)
                 except StoreError as error:
                     _logger.error("no work taken", reason=str(error))
                     claimed = None

@@ -20,10 +20,12 @@ _OWNERS = schema.owners
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which run is wanted: this one if it is queued, or any for one of `models`; None for all."""
+    """Which run is wanted: this one if it is queued, or any for one of `models`; None for all. Not
+    one of `held`, by its key."""
 
     models: Sequence[str] | None = None
     response_id: str | None = None
+    held: Sequence[int] = ()
 
     def condition(self) -> ColumnElement[bool]:
         """Whether a row of `responses` is such a run."""
@@ -31,6 +33,8 @@ class Wanted:
         if self.response_id is not None:
             return (c.id == self.response_id) & (c.status == "queued")
         active = c.status.in_(ACTIVE)
+        if self.held:
+            active &= c.key.not_in(self.held)
         if self.models is None:
             return active
         # To end a run that has published something no model is needed.

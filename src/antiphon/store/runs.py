@@ -83,8 +83,11 @@ class SqlRuns:
         self._append_to = Prepared(_APPEND)
         self._event = Prepared(_EVENT)
 
-    async def claim(self, worker: str, models: Sequence[str] | None) -> Run | None:
-        return await self._claim(worker, Wanted(models=models))
+    async def claim(
+        self, worker: str, models: Sequence[str] | None, held: Sequence[Lease] = ()
+    ) -> Run | None:
+        keys = [lease.key for lease in held]
+        return await self._claim(worker, Wanted(models=models, held=keys))
 
     async def claim_queued(self, worker: str, response_id: str) -> Run | None:
         if not is_sane(response_id):
