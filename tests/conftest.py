@@ -4,10 +4,12 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
+from postgres import NoPostgres, Postgres, running_postgres
 from serving import Served, scripted, serve
 
 from antiphon.models.base import Model
 from antiphon.spec import Contract, packaged_contract
+from antiphon.store.database import Database
 
 
 @pytest.fixture(scope="session")
@@ -32,3 +34,41 @@ def plain() -> Iterator[Served]:
     """A server that answers "ok", for tests that look at one request."""
     with serve(scripted({"text": "ok"})) as served:
         yield served
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """A PostgreSQL server for all tests."""
+    try:
+        with running_postgres() as server:
+            yield server
+    except NoPostgres as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def _template(postgres: Postgres) -> str:
+    """The name of an empty database that is up to date. Copies are made faster than tables."""
+    name = postgres.create()
+    Database.open(postgres.url(name)).close()
+    return name
+
+
+@pytest.fixture
+def postgres_urls(postgres: Postgres, _template: str) -> Iterator[Callable[[], str]]:
+    """Makes empty databases on PostgreSQL: `postgres_urls()` is the URL of one."""
+    names: list[str] = []
+
+    def make() -> str:
+        names.append(postgres.create(_template))
+        return postgres.url(names[-1])
+
+    yield make
+    for name in names:
+        postgres.drop(name)
+
+
+@pytest.fixture
+def postgres_url(postgres_urls: Callable[[], str]) -> str:
+    """The URL of an empty database on PostgreSQL."""
+    return postgres_urls()

@@ -4,27 +4,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from postgres import NoPostgres, Postgres, running_postgres
+from postgres import Postgres
 
 from antiphon.store.database import Database
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[Postgres]:
-    """A PostgreSQL server for all tests."""
-    try:
-        with running_postgres() as server:
-            yield server
-    except NoPostgres as error:
-        pytest.skip(str(error))
-
-
-@pytest.fixture(scope="session")
-def _template(postgres: Postgres) -> str:
-    """The name of an empty database that is up to date. Copies are made faster than tables."""
-    name = postgres.create()
-    Database.open(postgres.url(name)).close()
-    return name
 
 
 def _url(kind: str, request: pytest.FixtureRequest, folder: Path) -> Iterator[str]:
