@@ -32,7 +32,7 @@ class Wanted:
         c = _RESPONSES.c
         if self.response_id is not None:
             return (c.id == self.response_id) & (c.status == "queued")
-        active = c.status.in_(ACTIVE)
+        active: ColumnElement[bool] = c.status.in_(ACTIVE)
         if self.held:
             active &= c.key.not_in(self.held)
         if self.models is None:
