@@ -344,14 +344,15 @@ class _Audit:
         fits = output == whole(scene) if status == "completed" else whole(scene).startswith(output)
         if not fits or status not in ("completed", "failed"):
             self._wrong(row.id, f"is {status} with {output!r}")
-        last = self._deaths[-1]
-        old = last.stored.get(row.id)
+        old = self._deaths[-1].stored.get(row.id)
         if old is None:
             expected = "completed"
         elif not old.active:
             expected = old.status
             self._outcome.num_ended_before += 1
-        elif old.worker is not None and not old.is_made_by(last.pid):
+        elif old.worker is not None and not any(
+            old.is_made_by(death.pid) for death in self._deaths
+        ):
             expected = "completed"
             if status == "failed":
                 self._outcome.num_taken_from_living += 1

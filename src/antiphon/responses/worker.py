@@ -241,7 +241,14 @@ class Worker:
             await _end(log, builder, lambda: builder.fail(late, None))
         else:
             try:
-                run = await self._begun(claimed, log, builder)
+                async with asyncio.timeout(left if claimed.response["background"] else None):
+                    run = await self._begun(claimed, log, builder)
+            except errors.ResponseCancelled:
+                await _end(log, builder, lambda: builder.cancel(None))
+                return
+            except TimeoutError:
+                await _end(log, builder, lambda: builder.fail(late, None))
+                return
             except errors.APIError as error:
                 refusal = error
                 await _end(log, builder, lambda: builder.fail(refusal, None))
@@ -256,6 +263,8 @@ class Worker:
         items = [*claimed.history.items, *claimed.items]
         generation = await prepared(request, claimed.lease.owner, items)
         while True:
+            if claimed.lease.response_id in self._cancelled:
+                raise errors.ResponseCancelled(_CANCELLED)
             try:
                 generation.start()
                 break

@@ -30,7 +30,9 @@ class ResponsesHandlers:
         headers = dropped_headers(started.dropped)
         answer = started.answer
         if started.streams:
-            return EventStream(answer.tail, answer.leave, headers)
+            # Who asked for it in the background has a place among the readers.
+            seconds = self._write_timeout_seconds if payload.get("background") else None
+            return EventStream(answer.tail, answer.leave, headers, write_timeout_seconds=seconds)
         return JsonAnswer(answer, headers, timeout_seconds=self._timeout_seconds)
 
     async def count_input_tokens(self, payload: dict[str, Any], user: Principal) -> Response:
