@@ -18,7 +18,7 @@ import httpx
 import orjson
 from launcher import Launcher, Process
 from readers import Reader
-from scenes import SCENES, said, whole, write_settings
+from scenes import BRIEF, said, whole, write_settings
 from snapshots import Row, Snapshot, num_active, snapshot
 from sqlalchemy import create_engine
 
@@ -114,10 +114,12 @@ class Server:
 class Site:
     """A database and the servers on it: one that dies and, with `survives`, one that does not."""
 
-    def __init__(self, launcher: Launcher, folder: Path, url: str, *, survives: bool) -> None:
+    def __init__(
+        self, launcher: Launcher, folder: Path, url: str, *, survives: bool, **settings: Any
+    ) -> None:
         """`url` is that of a PostgreSQL database, or empty for a file in the folder."""
         folder.mkdir(parents=True, exist_ok=True)
-        settings = write_settings(
+        file = write_settings(
             folder / "settings.toml",
             state="postgres" if url else "sqlite",
             **({"database_url": url} if url else {}),
@@ -126,10 +128,10 @@ class Site:
             lease_seconds=LEASE_SECONDS,
             log_level="warning",
             log_format="json",
-            **_LIMITS,
+            **{**_LIMITS, **settings},
         )
-        self.mortal = Server(launcher, settings, folder / "mortal.log")
-        self.survivor = Server(launcher, settings, folder / "survivor.log") if survives else None
+        self.mortal = Server(launcher, file, folder / "mortal.log")
+        self.survivor = Server(launcher, file, folder / "survivor.log") if survives else None
         driver = "postgresql+psycopg" + url[url.index(":") :] if url else ""
         self._engine = create_engine(driver or f"sqlite:///{folder / 'data' / 'antiphon.db'}")
 
@@ -182,12 +184,11 @@ async def run_round(site: Site, plan: Plan, *, num_readers: int, seed: int) -> O
     async with client() as http:
         await site.up(plan, http)
         known = set(site.snapshot())
-        names = sorted(SCENES)
         readers = [
             Reader(
                 http,
                 lambda turn=number: site.urls[turn % len(site.urls) :] + site.urls,
-                names[number % len(names)],
+                BRIEF[number % len(BRIEF)],
                 f"{seed}-{number}" if chance.random() < 0.7 else "",
             )
             for number in range(num_readers)

@@ -1,8 +1,9 @@
-"""The points where a server can be told to die, as `kill -9` would have it.
+"""The points where a server can be told to die, as `kill -9` would have it, and another fault.
 
 Each wraps something of the product, which knows nothing of it.
 """
 
+import asyncio
 import os
 import signal
 from collections.abc import Callable
@@ -22,7 +23,7 @@ def set_up(mark: str, after: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
             signal.pause()
 
-    MARKS[mark](die)
+    (MARKS | FAULTS)[mark](die)
 
 
 def _after(owner: Any, name: str, die: Die, *, only_if: Callable[[Any], bool] = bool) -> None:
@@ -169,3 +170,16 @@ MARKS: dict[str, Callable[[Die], None]] = {
     "end uncommitted": _end_uncommitted,
     "end unsent": _end_unsent,
 }
+
+
+def _hang(_: Die) -> None:
+    from antiphon.models.scripted import ScriptedGeneration
+
+    async def released(_: Any) -> None:
+        await asyncio.Event().wait()
+
+    ScriptedGeneration.released = released  # type: ignore[method-assign]
+
+
+#: What a server may suffer from without dying.
+FAULTS: dict[str, Callable[[Die], None]] = {"hang": _hang}

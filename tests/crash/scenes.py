@@ -13,6 +13,8 @@ SCENES: dict[str, list[dict[str, Any]]] = {
     "slow": [step for word in _WORDS.split() for step in ({"text": word + " "}, {"delay": 0.05})],
     "late": [{"delay": 0.7}, {"text": _WORDS, "pieces": 8}],
     "bursts": [step for _ in range(6) for step in ({"text": _WORDS, "pieces": 4}, {"delay": 0.15})],
+    "endless": [{"text": "and so on"}, {"delay": 60}],
+    "silent": [{"delay": 2}, {"text": "at last"}],
     "mixed": [
         {"reasoning": _WORDS, "pieces": 6},
         {"delay": 0.2},
@@ -21,6 +23,8 @@ SCENES: dict[str, list[dict[str, Any]]] = {
         {"call": "look", "arguments": '{"at": "all of it", "for": 3}', "pieces": 4},
     ],
 }
+#: Those that end by themselves, and soon.
+BRIEF = ("bursts", "late", "mixed", "quick", "slow")
 _DELTAS = {
     "response.output_text.delta",
     "response.reasoning_text.delta",
