@@ -12,7 +12,8 @@ no end, a log with a gap or without exactly one end, an event that was sent and 
 response that says what two executions said, one that failed or was made again and should not have
 been, a client without an end after 30 seconds.
 
-With `--state postgres` a server of its own is started, which must be installed.
+With `--background 2` two of four streams are foreground ones, whose events come straight from the
+process that makes them. With `--state postgres` a server of its own is started, which must be installed.
 """
 
 import argparse
@@ -96,6 +97,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=50)
     parser.add_argument("--readers", type=int, default=20)
     parser.add_argument("--state", choices=["sqlite", "postgres"], default="sqlite")
+    parser.add_argument("--background", type=int, default=4, help="so many streams of four")
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     shared = arguments.state == "postgres"
@@ -110,7 +112,15 @@ def main() -> int:
         site = stack.enter_context(contextlib.closing(Site(launcher, folder, url, survives=shared)))
         for number, plan in enumerate(plans(arguments.rounds, arguments.seed, shared=shared)):
             seed = 1000 * arguments.seed + number
-            outcome = asyncio.run(run_round(site, plan, num_readers=arguments.readers, seed=seed))
+            outcome = asyncio.run(
+                run_round(
+                    site,
+                    plan,
+                    num_readers=arguments.readers,
+                    seed=seed,
+                    background_in_four=arguments.background,
+                )
+            )
             outcomes.append(outcome)
             state = "; ".join(outcome.complaints[:3]) or "ok"
             print(f"round {number + 1}: {plan.mark or 'at random'}: {state}", file=sys.stderr)

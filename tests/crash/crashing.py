@@ -1,8 +1,8 @@
 """Rounds in which a server is killed while clients read from it, and what they must find after.
 
-A round has some clients create background streams, kills their server at a marked or a random
-point, lets a restarted or another server go on, and compares all that the clients were told with
-what is stored in the end.
+A round has some clients create streams of stored responses, kills their server at a marked or a
+random point, lets a restarted or another server go on, and compares all that the clients were told
+with what is stored in the end.
 """
 
 import asyncio
@@ -177,7 +177,9 @@ def client() -> httpx.AsyncClient:
     return httpx.AsyncClient(limits=limits, timeout=20, trust_env=False)
 
 
-async def run_round(site: Site, plan: Plan, *, num_readers: int, seed: int) -> Outcome:
+async def run_round(
+    site: Site, plan: Plan, *, num_readers: int, seed: int, background_in_four: int = 4
+) -> Outcome:
     """Kill a server among clients, and look whether anything is wrong."""
     chance = random.Random(seed)
     outcome = Outcome(plan)
@@ -190,6 +192,8 @@ async def run_round(site: Site, plan: Plan, *, num_readers: int, seed: int) -> O
                 lambda turn=number: site.urls[turn % len(site.urls) :] + site.urls,
                 BRIEF[number % len(BRIEF)],
                 f"{seed}-{number}" if chance.random() < 0.7 else "",
+                # The others' events come straight from who makes them.
+                background=number % 4 < background_in_four,
             )
             for number in range(num_readers)
         ]

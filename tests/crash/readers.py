@@ -16,7 +16,7 @@ class Unreachable(Exception):
 
 
 class Reader:
-    """Creates one background response and reads it to its end, by way of whatever server is there.
+    """Creates one stored response and reads it to its end, by way of whatever server is there.
 
     `seen` are all frames it got, by number, and `complaints` what no client should see. With a
     `key` it sends its request again where that was not answered; without, nobody may ever know of
@@ -24,7 +24,13 @@ class Reader:
     """
 
     def __init__(
-        self, http: httpx.AsyncClient, servers: Callable[[], Sequence[str]], scene: str, key: str
+        self,
+        http: httpx.AsyncClient,
+        servers: Callable[[], Sequence[str]],
+        scene: str,
+        key: str,
+        *,
+        background: bool,
     ) -> None:
         self.scene = scene
         self.id: str | None = None
@@ -36,6 +42,7 @@ class Reader:
         self._http = http
         self._servers = servers
         self._key = key
+        self._background = background
         self._turn = 0
 
     async def run(self) -> None:
@@ -53,7 +60,7 @@ class Reader:
                 await asyncio.sleep(_PAUSE_SECONDS)
 
     async def _create(self) -> None:
-        body = {"input": self.scene, "background": True, "stream": True}
+        body = {"input": self.scene, "background": self._background, "stream": True}
         headers = {"idempotency-key": self._key} if self._key else {}
         await self._read("POST", "/v1/responses", 0, json=body, headers=headers)
 

@@ -47,7 +47,9 @@ async def _run_all(plans: Sequence[Plan], sites: Sequence[Site], done: list[Outc
             # Who gets to a mark is left to chance where two servers share the work.
             for attempt in range(_ATTEMPTS):
                 seed = number * _ATTEMPTS + attempt
-                outcome = await run_round(site, plan, num_readers=_READERS, seed=seed)
+                outcome = await run_round(
+                    site, plan, num_readers=_READERS, seed=seed, background_in_four=2
+                )
                 if outcome.reached or outcome.complaints:
                     break
             done.append(outcome)
