@@ -13,7 +13,8 @@ response that says what two executions said, one that failed or was made again a
 been, a client without an end after 30 seconds.
 
 With `--background 2` two of four streams are foreground ones, whose events come straight from the
-process that makes them. With `--state postgres` a server of its own is started, which must be installed.
+process that makes them. With `--state postgres` a PostgreSQL server is started, which must be
+installed.
 """
 
 import argparse
