@@ -17,7 +17,9 @@ import pytest
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "antiphon"
 
 #: The words that all share.
-SHARED = {"__init__", "errors", "ids", "keys", "metrics", "principal", "settings", "turn"}
+SHARED = {
+    *("__init__", "errors", "ids", "keys", "metrics", "principal", "schemas", "settings", "turn"),
+}
 #: What wires the layers, and what starts it.
 WIRING = {
     "__main__",

@@ -73,7 +73,12 @@ def build(
     contract = packaged_contract()
     metrics = Metrics()
     router = Router(models, settings.aliases if settings.engine else {})
-    gate = Gate(contract, strict=settings.strict, stateless=store is None)
+    gate = Gate(
+        contract,
+        strict=settings.strict,
+        stateless=store is None,
+        hosted_tools=settings.hosted_tools,
+    )
     budget = HistoryBudget(settings.max_history_bytes)
     readers = Readers(settings.max_readers, settings.max_readers_per_key)
     observer = Observer(metrics, log_content=settings.log_content)
@@ -85,7 +90,7 @@ def build(
     service = ResponseService(
         contract,
         Intake(gate, router, stores=store is not None, options=settings),
-        ContextLoader(store, budget),
+        ContextLoader(store, budget, strict=settings.history_rules == "strict"),
         stored,
         observer,
         keep_alive_seconds=settings.keep_alive_seconds,

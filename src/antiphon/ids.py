@@ -36,6 +36,18 @@ def custom_tool_call_output_id() -> str:
     return f"ctco_{secrets.token_hex(16)}"
 
 
+def additional_tools_id() -> str:
+    return f"at_{secrets.token_hex(16)}"
+
+
+def tool_search_call_id() -> str:
+    return f"tsc_{secrets.token_hex(16)}"
+
+
+def tool_search_output_id() -> str:
+    return f"tso_{secrets.token_hex(16)}"
+
+
 def call_id() -> str:
     return f"call_{secrets.token_hex(16)}"
 

@@ -164,6 +164,20 @@ class Settings(_Table):
     """How long running responses may go on when the server is told to stop."""
     min_output_tokens: int = Field(16, ge=1)
     """Smallest `max_output_tokens` that a request may ask for. The official API's is 16."""
+    hosted_tools: Literal["drop", "offer", "refuse"] = "drop"
+    """Whether tools that nobody runs here are left out, offered as functions, or refused."""
+    history_rules: Literal["lenient", "strict"] = "lenient"
+    """How strictly the items of a request must go together; see the guide on tools."""
+    max_tools: int = Field(128, ge=1)
+    """Most tools of a request, those in namespaces counted one by one."""
+    max_schema_bytes: int = Field(256 * 1024, ge=1024, le=2**20)
+    """Largest JSON Schema or grammar that a request may ask to be held to, in bytes."""
+    max_schema_depth: int = Field(32, ge=1, le=64)
+    """Most schemas inside one another."""
+    max_schema_properties: int = Field(2000, ge=1, le=5000)
+    """Most properties of a schema in all."""
+    max_schema_enum_values: int = Field(10_000, ge=1)
+    """Most values of a schema's enums in all."""
     threads: int = Field(default_factory=default_threads, ge=1)
     """Processor threads for local models."""
     max_running: int = Field(32, ge=1)

@@ -81,10 +81,11 @@ def test_what_is_not_known_is_left_out_and_named(served):
     assert answer.headers["antiphon-dropped"] == "title"
     path = f"/v1/conversations/{answer.json()['id']}"
     assert served.post({"metadata": {}, "n": 1}, path).headers["antiphon-dropped"] == "n"
-    body = {"items": [QUESTION, {"type": "additional_tools", "tools": []}]}
+    tool = {"type": "mcp", "server_label": "x"}
+    body = {"items": [QUESTION, {"type": "additional_tools", "tools": [tool]}]}
     added = served.post(body, f"{path}/items")
-    assert added.headers["antiphon-dropped"] == "items[1]"
-    assert len(added.json()["data"]) == 1
+    assert added.headers["antiphon-dropped"] == "items[1].tools[0]"
+    assert added.json()["data"][1]["tools"] == []
 
 
 CALL = {"type": "mcp_approval_response", "approval_request_id": "x", "approve": True}

@@ -43,7 +43,7 @@ REQUESTS: dict[str, Any] = {
     "reasoning.generate_summary": "auto",
     "reasoning.context": "all_turns",
     "reasoning.mode": "deep",
-    "text.format.type": "json_object",
+    "text.format": {"type": "json_object"},
     "text.verbosity": "low",
     "store": True,
     "background": True,
@@ -181,13 +181,13 @@ def test_an_unknown_option_is_refused_by_strict_servers(strict: Gate):
 
 
 def test_several_fields_of_an_object_are_dropped_one_by_one(lenient: Gate):
-    kept, dropped = lenient.apply({"reasoning": {"effort": "high", "summary": "auto"}})
+    kept, dropped = lenient.apply({"reasoning": {"context": "all_turns", "summary": "auto"}})
     assert kept == {"reasoning": {}}
-    assert [entry.path for entry in dropped] == ["reasoning.effort", "reasoning.summary"]
+    assert [entry.path for entry in dropped] == ["reasoning.summary", "reasoning.context"]
 
 
 def test_the_callers_body_is_left_as_it_is(lenient: Gate):
-    body = {"reasoning": {"effort": "high"}, "include": ["reasoning.encrypted_content"], "zz": 1}
+    body = {"reasoning": {"summary": "auto"}, "include": ["reasoning.encrypted_content"], "zz": 1}
     before = repr(body)
     lenient.apply(body)
     assert repr(body) == before
@@ -274,20 +274,6 @@ def test_messages_are_kept_whatever_else_they_hold(gate: Gate):
     assert gate.apply({"input": items}) == ({"input": items}, [])
 
 
-@pytest.mark.parametrize("kind", with_status("input_items", "dropped"))
-def test_items_that_are_dropped_are_left_out_and_named_by_their_place(lenient: Gate, kind: str):
-    first, last = user(content="first"), user(content="last")
-    kept, dropped = lenient.apply({"input": [first, {"type": kind}, last]})
-    assert kept == {"input": [first, last]}
-    assert dropped == [Dropped("input[1]", f"input.{kind}")]
-
-
-@pytest.mark.parametrize("kind", with_status("input_items", "dropped"))
-def test_items_that_are_dropped_are_refused_with_strict(strict: Gate, kind: str):
-    error = refusal(strict, {"input": [user(), {"type": kind}]})
-    assert (type(error), error.param) == (errors.UnsupportedValue, "input[1].type")
-
-
 @pytest.mark.parametrize("kind", with_status("input_items", "rejected"))
 def test_items_that_are_rejected_are_refused_by_their_place(gate: Gate, kind: str):
     error = refusal(gate, {"input": [user(), user(), {"type": kind, "id": "x"}]})
@@ -297,7 +283,7 @@ def test_items_that_are_rejected_are_refused_by_their_place(gate: Gate, kind: st
 
 @pytest.mark.parametrize("kind", with_status("input_items", "served"))
 def test_items_that_are_served_are_kept(gate: Gate, kind: str):
-    items = [{"type": kind, "id": "x"}]
+    items = [{"type": kind, "id": "x", "tools": []}]
     assert gate.apply({"input": items}) == ({"input": items}, [])
 
 
@@ -358,10 +344,57 @@ def test_tool_01_tools_of_unknown_types_are_refused_with_strict(strict: Gate):
     assert (type(error), error.param) == (errors.InvalidTool, "tools[0].type")
 
 
-def test_tool_05_a_tool_that_is_forced_is_never_left_out_in_silence(gate: Gate):
-    tools = [{"type": "function", "name": "finish"}]
-    for choice in ("required", {"type": "function", "name": "finish"}):
-        assert refusal(gate, {"tools": tools, "tool_choice": choice}).param == "tool_choice"
+HOSTED = ["web_search", "web_search_preview", "file_search", "code_interpreter", "image_generation"]
+
+
+def offering(contract: Contract, how: Any) -> Gate:
+    return Gate(contract, hosted_tools=how)
+
+
+@pytest.mark.parametrize("kind", HOSTED)
+def test_tool_01_hosted_tools_may_be_offered_as_functions(contract: Contract, kind: str):
+    kept, dropped = offering(contract, "offer").apply({"tools": [{"type": kind, "knob": 1}]})
+    (function,) = kept["tools"]
+    assert dropped == []
+    assert contract.accepts("#/components/schemas/FunctionTool", function)
+    assert function["type"] == "function" and function["description"]
+    assert function["name"] == kind.removesuffix("_preview")
+    assert len(function["parameters"]["required"]) == 1
+
+
+@pytest.mark.parametrize("kind", ["mcp", "computer", "shell", "apply_patch", "telepathy"])
+def test_tool_01_tools_that_cannot_be_functions_are_left_out_all_the_same(
+    contract: Contract, kind: str
+):
+    kept, dropped = offering(contract, "offer").apply({"tools": [{"type": kind}]})
+    assert kept == {"tools": []}
+    assert [entry.path for entry in dropped] == ["tools[0]"]
+
+
+@pytest.mark.parametrize("kind", ["web_search", "mcp", "telepathy"])
+def test_tool_01_hosted_tools_may_be_refused(contract: Contract, kind: str):
+    function = {"type": "function", "name": "ls"}
+    error = refusal(offering(contract, "refuse"), {"tools": [function, {"type": kind}]})
+    assert (type(error), error.param) == (errors.InvalidTool, "tools[1].type")
+    body = {"input": "hi", "tools": [function], "text": {"verbosity": "low"}}
+    assert len(offering(contract, "refuse").apply(body)[1]) == 1  # Nothing else is.
+
+
+@pytest.mark.parametrize("kind", ["additional_tools", "tool_search_output"])
+def test_tools_that_items_bring_are_held_to_the_same_rules(
+    lenient: Gate, strict: Gate, contract: Contract, kind: str
+):
+    function = {"type": "function", "name": "ls"}
+    item = {"type": kind, "tools": [{"type": "web_search"}, function]}
+    body = {"input": [user(), item]}
+    kept, dropped = lenient.apply(body)
+    assert kept == {"input": [user(), {"type": kind, "tools": [function]}]}
+    assert dropped == [Dropped("input[1].tools[0]", "tools.web_search")]
+    error = refusal(strict, body)
+    assert (type(error), error.param) == (errors.InvalidTool, "input[1].tools[0].type")
+    kept, dropped = offering(contract, "offer").apply(body)
+    assert [tool["name"] for tool in kept["input"][1]["tools"]] == ["web_search", "ls"]
+    assert dropped == []
 
 
 # A server that keeps nothing
@@ -419,9 +452,10 @@ def test_what_a_conversation_is_made_of_is_kept(gate: Gate):
 
 
 def test_items_of_conversations_are_held_to_the_same_rules_as_input(lenient: Gate, strict: Gate):
-    kept, dropped = lenient.apply_conversation({"items": [user(), {"type": "additional_tools"}]})
-    assert kept == {"items": [user()]}
-    assert dropped == [Dropped("items[1]", "input.additional_tools")]
+    added = {"type": "additional_tools", "tools": [{"type": "mcp"}]}
+    kept, dropped = lenient.apply_conversation({"items": [user(), added]})
+    assert kept == {"items": [user(), {**added, "tools": []}]}
+    assert dropped == [Dropped("items[1].tools[0]", "tools.mcp")]
     for body, param in (
         ({"items": [user(), {"type": "mcp_call"}]}, "items[1].type"),
         ({"items": [user(content=[{"type": "input_audio"}])]}, "items[0].content[0].type"),
@@ -469,6 +503,20 @@ def test_tool_01_served_tools_stay_among_those_that_are_left_out():
     assert [entry.path for entry in dropped] == ["tools[1]", "tools[2]"]
     error = refusal(gate_of(strict=True, **sections), body)
     assert (type(error), error.param) == (errors.InvalidTool, "tools[1].type")
+
+
+def test_items_that_are_dropped_are_left_out_and_named_by_their_place():
+    sections = {
+        "request": {"input": line("served")},
+        "input_items": {"message": line("served"), "program": line("dropped")},
+    }
+    first, last = user(content="first"), user(content="last")
+    body = {"input": [first, {"type": "program"}, last]}
+    kept, dropped = gate_of(**sections).apply(body)
+    assert kept == {"input": [first, last]}
+    assert dropped == [Dropped("input[1]", "input.program")]
+    error = refusal(gate_of(strict=True, **sections), body)
+    assert (type(error), error.param) == (errors.UnsupportedValue, "input[1].type")
 
 
 def test_a_tool_that_is_rejected_is_refused():

@@ -9,8 +9,13 @@ from openai.types.conversations import ConversationItem
 from openai.types.responses import ResponseItem
 from pydantic import TypeAdapter
 
-from antiphon.errors import InvalidValue, MissingParameter
-from antiphon.responses.items import kind_of, normalized, paired, references, turn_entries
+from antiphon.responses.items import (
+    bare_reasoning,
+    kind_of,
+    normalized,
+    references,
+    turn_entries,
+)
 from antiphon.spec import Contract
 from antiphon.turn import Call, CallResult, Message, Reasoning
 
@@ -310,6 +315,39 @@ ANSWER_PARTS = st.lists(
 REASONS = st.lists(st.fixed_dictionaries({"type": st.just("reasoning_text"), "text": TEXT}))
 SUMMARIES = st.lists(st.fixed_dictionaries({"type": st.just("summary_text"), "text": TEXT}))
 CALL_IDS = st.sampled_from(["call_1", "call_2", "3"])
+FUNCTIONS = st.fixed_dictionaries(
+    {"type": st.just("function"), "name": TEXT},
+    optional={
+        "description": st.none() | TEXT,
+        "parameters": st.none() | st.just({"type": "object"}),
+        "strict": st.none() | st.booleans(),
+        "defer_loading": st.none() | st.booleans(),
+        "made_up": TEXT,
+    },
+)
+CUSTOM_TOOLS = st.fixed_dictionaries(
+    {"type": st.just("custom"), "name": TEXT},
+    optional={
+        "description": st.none() | TEXT,
+        "format": st.sampled_from(
+            [
+                None,
+                {"type": "text", "made_up": 1},
+                {"type": "grammar", "syntax": "regex", "definition": "a+", "made_up": 1},
+            ]
+        ),
+    },
+)
+NAMESPACES = st.fixed_dictionaries(
+    {
+        "type": st.just("namespace"),
+        "name": TEXT,
+        "description": TEXT,
+        "tools": st.lists(FUNCTIONS | CUSTOM_TOOLS, max_size=2),
+    },
+    optional={"made_up": TEXT},
+)
+TOOLS = st.lists(FUNCTIONS | CUSTOM_TOOLS | NAMESPACES, max_size=3)
 GIVEN = st.one_of(
     _given(None, role=st.sampled_from(["user", "system", "developer"]), content=TEXT | INPUT_PARTS),
     _given("message", role=st.just("assistant"), content=TEXT | ANSWER_PARTS),
@@ -325,6 +363,9 @@ GIVEN = st.one_of(
     _given("function_call_output", name=TEXT, output=TEXT),
     _given("custom_tool_call", call_id=CALL_IDS, name=TEXT, input=TEXT),
     _given("custom_tool_call_output", call_id=CALL_IDS, output=TEXT | INPUT_PARTS),
+    _given("additional_tools", tools=TOOLS),
+    _given("tool_search_call", arguments=TEXT | st.dictionaries(TEXT, TEXT, max_size=2)),
+    _given("tool_search_output", tools=TOOLS, call_id=st.none() | CALL_IDS),
 )
 
 
@@ -346,13 +387,44 @@ def test_every_complete_item_is_one_that_the_document_and_the_sdk_know(
 @settings(deadline=None, max_examples=100)
 @given(items=st.lists(GIVEN, max_size=4))
 def test_complete_items_are_complete_already(items: list[dict[str, Any]]):
-    made = normalized(items)
+    first = normalized(items)
+    # Reasoning of which only an id is left stands for what is stored.
+    made = [item for number, item in enumerate(first) if number not in bare_reasoning(first)]
     again = normalized(made)
     assert again == made
     assert [list(item) for item in again] == [list(item) for item in made]
 
 
 # --- references ---
+
+
+BARE = {"type": "reasoning", "id": "rs_1", "summary": [], "content": None}
+
+
+def test_reasoning_with_nothing_but_its_id_stands_for_what_is_stored():
+    for bare in (BARE, {"type": "reasoning", "id": "rs_1", "encrypted_content": None}):
+        assert normalized([bare]) == [{"type": "item_reference", "id": "rs_1"}]
+        assert bare_reasoning([{"role": "user", "content": "Hi"}, bare]) == {1}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"id": None},
+        {"id": "it_1"},
+        {"content": [{"type": "reasoning_text", "text": "Hm"}]},
+        {"summary": [{"type": "summary_text", "text": "Hm"}]},
+        {"encrypted_content": "x"},
+    ],
+)
+def test_reasoning_that_says_something_or_has_another_s_id_is_not_looked_up(more: dict[str, Any]):
+    given = {**BARE, **more}
+    assert bare_reasoning([given]) == set()
+    assert one(**given)["type"] == "reasoning"
+
+
+def test_a_string_has_no_reasoning():
+    assert bare_reasoning("rs_1") == set()
 
 
 def test_inp_06_references_are_found_with_or_without_a_type_and_left_alone():
@@ -369,98 +441,6 @@ def test_inp_06_references_are_found_with_or_without_a_type_and_left_alone():
 
 def test_a_string_has_no_references():
     assert references("item_reference") == []
-
-
-# --- calls and outputs ---
-
-
-def matched(*items: dict[str, Any], history: tuple[dict[str, Any], ...] = ()) -> list[Any]:
-    return paired(normalized(history), normalized(items))
-
-
-def refused(*items: dict[str, Any], history: tuple[dict[str, Any], ...] = ()) -> InvalidValue:
-    with pytest.raises(InvalidValue) as caught:
-        matched(*items, history=history)
-    return caught.value
-
-
-def test_tool_08_a_call_and_its_output_match_in_the_input_and_across_the_history():
-    assert [item["call_id"] for item in matched(CALL, OUTPUT)] == ["call_1", "call_1"]
-    assert [item["output"] for item in matched(OUTPUT, history=(CALL,))] == ["3 C"]
-    assert len(matched(CUSTOM, CUSTOM_OUTPUT)) == 2
-
-
-def test_tool_08_an_output_of_an_unknown_call_is_refused_at_its_place():
-    error = refused({"role": "user", "content": "x"}, {**OUTPUT, "call_id": "call_zz"})
-    assert error.param == "input[1].call_id"
-    assert error.message == "No tool call found for function call output with call_id 'call_zz'."
-
-
-def test_tool_08_an_output_before_its_call_is_refused():
-    assert refused(OUTPUT, CALL).param == "input[0].call_id"
-
-
-@pytest.mark.parametrize(("call", "output"), [(CUSTOM, OUTPUT), (CALL, CUSTOM_OUTPUT)])
-def test_tool_08_an_output_of_another_kind_of_call_is_refused(call, output):
-    error = refused(call, output)
-    assert error.param == "input[1].call_id"
-    assert error.message.startswith("No tool call found for")
-
-
-@pytest.mark.parametrize("history", [(), (CALL,)])
-def test_tool_08_a_second_output_of_a_call_is_refused(history):
-    items = (OUTPUT, OUTPUT) if history else (CALL, OUTPUT, OUTPUT)
-    error = refused(*items, history=history)
-    assert error.param == f"input[{len(items) - 1}].call_id"
-    assert error.message.startswith("Duplicate output:")
-
-
-def test_tool_08_an_output_of_a_call_that_the_history_answered_is_refused():
-    error = refused(OUTPUT, history=(CALL, OUTPUT))
-    assert (error.param, error.message[:17]) == ("input[0].call_id", "Duplicate output:")
-
-
-@pytest.mark.parametrize("other", [CALL, {**CALL, "name": "delete_file"}, CUSTOM])
-@pytest.mark.parametrize("history", [True, False])
-def test_tool_08_a_second_call_of_one_id_is_refused(other, history):
-    error = refused(other, history=(CALL,)) if history else refused(CALL, other)
-    assert error.param == ("input[0].call_id" if history else "input[1].call_id")
-    assert "Duplicate call_id 'call_1'" in error.message
-
-
-def test_a_call_without_an_output_is_let_through():
-    assert len(matched(CALL, {"role": "user", "content": "Never mind."})) == 2
-
-
-def test_what_the_history_holds_is_not_judged_again():
-    assert matched(history=(OUTPUT, CALL, CALL)) == []
-
-
-def test_an_output_that_names_its_function_answers_the_first_open_call_of_it():
-    second = {**CALL, "call_id": "call_2"}
-    other = {**CALL, "call_id": "call_3", "name": "g"}
-    named = {"type": "function_call_output", "name": "f", "output": "x"}
-    items = matched(other, CALL, second, named, named)
-    assert [item["call_id"] for item in items[3:]] == ["call_1", "call_2"]
-    assert matched(named, history=(CALL, OUTPUT, second))[0]["call_id"] == "call_2"
-
-
-def test_an_output_that_names_a_function_without_an_open_call_is_refused():
-    named = {"type": "function_call_output", "name": "f", "output": "x"}
-    assert refused(CALL, named, named).param == "input[2].call_id"
-    assert refused({**CALL, "name": "g"}, named).param == "input[1].call_id"
-
-
-def test_an_output_that_names_nothing_is_refused():
-    with pytest.raises(MissingParameter) as caught:
-        matched(CALL, {"type": "function_call_output", "output": "x"})
-    assert caught.value.param == "input[1].call_id"
-
-
-def test_places_are_told_in_the_field_that_the_items_came_in():
-    with pytest.raises(InvalidValue) as caught:
-        paired([], normalized([OUTPUT]), field="items")
-    assert caught.value.param == "items[0].call_id"
 
 
 # --- what a model is asked ---
@@ -492,6 +472,59 @@ def test_every_kind_of_item_reaches_the_model_in_order():
         CallResult("call_2", "a b"),
         Message("system", "Go on."),
     ]
+
+
+def test_a_call_in_a_namespace_has_the_name_that_the_model_uses():
+    call = {**CALL, "namespace": "crm", "name": "find"}
+    custom = {**CUSTOM, "namespace": "functions", "call_id": "call_2"}
+    assert asked(call, custom) == [
+        Call("call_1", "crm__find", "{}"),
+        Call("call_2", "functions__sh", "ls", custom=True),
+    ]
+
+
+FOUND = {
+    "type": "tool_search_output",
+    "call_id": "call_1",
+    "execution": "client",
+    "tools": [
+        {
+            "type": "namespace",
+            "name": "crm",
+            "description": "Customers.",
+            "tools": [{"type": "function", "name": "find", "defer_loading": True}],
+        }
+    ],
+}
+
+
+def test_a_search_for_tools_is_a_call_and_what_it_found_its_result():
+    search = {"type": "tool_search_call", "call_id": "call_1", "arguments": {"query": "é"}}
+    assert asked(search, FOUND) == [
+        Call("call_1", "tool_search", '{"query":"é"}'),
+        CallResult("call_1", '{"tools":["crm__find"]}'),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kept"),
+    [
+        ({"query": "a"}, {"query": "a"}),
+        ('{"query":"a"}', {"query": "a"}),
+        ("", {}),
+        ("[1]", {"query": "[1]"}),
+        ("spawn agent", {"query": "spawn agent"}),
+    ],
+)
+def test_what_is_searched_for_is_kept_as_an_object(arguments: Any, kept: dict[str, Any]):
+    search = {"type": "tool_search_call", "call_id": "call_1", "execution": "client"}
+    assert one(**search, arguments=arguments)["arguments"] == kept
+
+
+def test_a_search_that_a_server_ran_and_added_tools_are_nothing_that_was_said():
+    search = {"type": "tool_search_call", "arguments": {}}
+    added = {"type": "additional_tools", "role": "developer", "tools": FOUND["tools"]}
+    assert asked(search, {**FOUND, "call_id": None}, added) == []
 
 
 def test_parts_begin_on_lines_of_their_own():

@@ -64,7 +64,12 @@ class ScriptedModel:
             )
         last = turn.messages[-1].text if turn.messages else ""
         steps = next((steps for pattern, steps in self._scenes if pattern.search(last)), ())
-        actions = [a for number, step in enumerate(steps) for a in _actions(number, step, last)]
+        custom = {tool.name for tool in turn.tools if tool.custom}
+        actions = [
+            action
+            for number, step in enumerate(steps)
+            for action in _actions(number, step, last, custom=step.call in custom)
+        ]
         return ScriptedGeneration(actions, input_tokens, turn.max_output_tokens)
 
     async def close(self) -> None:
@@ -123,15 +128,16 @@ class ScriptedGeneration:
 _Action = Delta | ScriptedFailure | float
 
 
-def _actions(number: int, step: StepSettings, last: str) -> Iterator[_Action]:
-    """What a step comes to; `number` tells its call apart, `last` is the message it may echo."""
+def _actions(number: int, step: StepSettings, last: str, *, custom: bool) -> Iterator[_Action]:
+    """What a step comes to; `number` tells its call apart, which may be of a `custom` tool, `last`
+    is the message it may echo."""
     if step.text is not None or step.echo:
         text = last if step.text is None else step.text
         yield from map(TextDelta, _pieces(text, step.pieces))
     elif step.reasoning is not None:
         yield from map(ReasoningDelta, _pieces(step.reasoning, step.pieces))
     elif step.call is not None:
-        yield CallStart(number, step.call)
+        yield CallStart(number, step.call, custom)
         yield from (CallArguments(number, p) for p in _pieces(step.arguments, step.pieces))
         if not step.open:
             yield CallEnd(number)

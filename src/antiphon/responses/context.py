@@ -7,10 +7,12 @@ from typing import Any
 
 from antiphon.principal import Principal
 from antiphon.responses.admission import HistoryBudget
-from antiphon.responses.items import normalized, paired
-from antiphon.responses.references import resolved
+from antiphon.responses.items import bare_reasoning, normalized
+from antiphon.responses.references import reasoning_not_found, resolved
 from antiphon.responses.refusals import on_conversation, on_previous
 from antiphon.responses.request import conversation_id
+from antiphon.responses.structure import arranged
+from antiphon.responses.tools import tool_table
 from antiphon.store.base import History, ItemBody, Store
 
 _NOTHING = History()
@@ -30,25 +32,32 @@ class Context:
 
 
 class ContextLoader:
-    """Loads contexts from a store; from the requests alone where there is none."""
+    """Loads contexts from a store; from the requests alone where there is none.
 
-    def __init__(self, store: Store | None, budget: HistoryBudget) -> None:
+    With `strict` items are held to the strict rules of `structure`.
+    """
+
+    def __init__(self, store: Store | None, budget: HistoryBudget, *, strict: bool = False) -> None:
         self._store = store
         self._budget = budget
+        self._strict = strict
 
     @asynccontextmanager
     async def loaded(self, principal: Principal, body: Mapping[str, Any]) -> AsyncIterator[Context]:
         """The context of a body that passed the gate, which counts as being in hand until left.
 
-        Raises what `refusals` has for what it continues, `ItemNotFound`, `InvalidValue` for calls
-        and outputs that do not match, and `HistoryBusy`.
+        Raises what `refusals` has for what it continues, `ItemNotFound`, `InvalidValue` for items
+        that do not go together and for a tool choice that cannot be met, and `HistoryBusy`.
         """
         previous, conversation = body.get("previous_response_id"), conversation_id(body)
-        items = normalized(body.get("input", []))
+        given = body.get("input", [])
+        items, bare = normalized(given), bare_reasoning(given)
         if self._store is None:
-            yield self._checked(_NOTHING, items)
+            for place in sorted(bare):
+                raise reasoning_not_found(items[place]["id"], place)
+            yield self._checked(body, _NOTHING, items)
             return
-        items = await resolved(self._store.responses, principal, items)
+        items = await resolved(self._store.responses, principal, items, bare=bare)
         if previous is not None:
             responses = self._store.responses
             with on_previous(previous):
@@ -56,7 +65,7 @@ class ContextLoader:
             with self._budget.taking(num_bytes):
                 with on_previous(previous):
                     history = await responses.history(principal, previous)
-                yield self._checked(history, items)
+                yield self._checked(body, history, items)
         elif conversation is not None:
             conversations = self._store.conversations
             with on_conversation(conversation, "conversation"):
@@ -64,9 +73,16 @@ class ContextLoader:
             with self._budget.taking(num_bytes):
                 with on_conversation(conversation, "conversation"):
                     history = await conversations.history(principal, conversation)
-                yield self._checked(history, items)
+                yield self._checked(body, history, items)
         else:
-            yield self._checked(_NOTHING, items)
+            yield self._checked(body, _NOTHING, items)
 
-    def _checked(self, history: History, items: list[dict[str, Any]]) -> Context:
-        return Context(history, paired(history.items, items))
+    def _checked(
+        self, body: Mapping[str, Any], history: History, items: list[dict[str, Any]]
+    ) -> Context:
+        items = arranged(
+            history.items, items, continues=history is not _NOTHING, strict=self._strict
+        )
+        context = Context(history, items)
+        tool_table(body.get("tools", ()), context.all_items).choice(body.get("tool_choice"))
+        return context

@@ -8,9 +8,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from antiphon import errors
+from antiphon.responses.tools import BRINGING, as_function
 from antiphon.spec import Contract
 
 Status = Literal["served", "dropped", "rejected"]
+#: What becomes of tools that are not served: left out, offered as functions that the client runs
+#: where they can be and else left out, or refused.
+HostedTools = Literal["drop", "offer", "refuse"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,19 +36,25 @@ class Dropped:
 
 class Gate:
     """Applies the coverage to request bodies. With `strict` whatever would be left out is refused,
-    with `stateless` what needs a store is.
+    with `stateless` what needs a store is. `hosted_tools` is for tools alone.
 
     A body that passes holds only what is done, and no null where null means absent.
     """
 
     def __init__(
-        self, contract: Contract, *, strict: bool = False, stateless: bool = False
+        self,
+        contract: Contract,
+        *,
+        strict: bool = False,
+        stateless: bool = False,
+        hosted_tools: HostedTools = "drop",
     ) -> None:
         coverage = contract.coverage
         if stateless:
             overlays = coverage["stateless"].items()
             coverage = {**coverage, **{k: {**coverage[k], **lines} for k, lines in overlays}}
         self._strict = strict
+        self._hosted = hosted_tools
         self._fields = _field_rules(coverage["request"])
         self._conversation_fields = _field_rules(coverage["conversation"])
         self._foreign: Mapping[str, str | None] = coverage["foreign"]
@@ -62,7 +72,7 @@ class Gate:
         if "include" in kept:
             kept["include"] = self._included(kept["include"], dropped)
         if "tools" in kept:
-            kept["tools"] = self._offered(kept["tools"], dropped)
+            kept["tools"] = self._offered("tools", kept["tools"], dropped)
         if isinstance(kept.get("input"), list):
             kept["input"] = self._admitted("input", kept["input"], dropped)
         return kept, dropped
@@ -151,13 +161,21 @@ class Gate:
             )
         ]
 
-    def _offered(self, tools: list[dict[str, Any]], dropped: list[Dropped]) -> list[dict[str, Any]]:
+    def _offered(
+        self, place: str, tools: list[dict[str, Any]], dropped: list[Dropped]
+    ) -> list[dict[str, Any]]:
         unknown = Rule("dropped", "Tools of this type are not known here.")
         offered = []
         for index, tool in enumerate(tools):
-            rule = self._tools.get(tool["type"], unknown)
-            name = f"tools.{tool['type']}" if tool["type"] in self._tools else "unknown tool"
-            if self._passes(rule, f"tools[{index}]", name, errors.InvalidTool, dropped, ".type"):
+            kind, path = tool["type"], f"{place}[{index}]"
+            rule = self._tools.get(kind, unknown)
+            name = f"tools.{kind}" if kind in self._tools else "unknown tool"
+            if rule.status == "dropped" and self._hosted == "refuse":
+                rule = Rule("rejected", rule.why)
+            function = as_function(kind) if rule.status != "served" else None
+            if function is not None and self._hosted == "offer":
+                offered.append(function)
+            elif self._passes(rule, path, name, errors.InvalidTool, dropped, ".type"):
                 offered.append(tool)
         return offered
 
@@ -185,6 +203,9 @@ class Gate:
                     dropped,
                     ".type",
                 )
+            if kind in BRINGING:
+                brought = self._offered(f"{place}[{index}].tools", item["tools"], dropped)
+                item = {**item, "tools": brought}
             admitted.append(item)
         return admitted
 

@@ -1,4 +1,4 @@
-"""Input items: made complete, matched to each other, and put as entries of a turn.
+"""Input items: made complete, and put as entries of a turn.
 
 An item in its complete form is what the API shows of it later, and what is stored. Its keys stand
 in the order in which those of output items do, so that an answer which comes back as input, even
@@ -9,9 +9,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import orjson
+
 from antiphon import ids
-from antiphon.errors import InvalidValue, MissingParameter
 from antiphon.responses.parts import answer_part, input_part, reasoning_parts
+from antiphon.responses.tools import effective_tools, model_name, tool_table
 from antiphon.turn import Call, CallResult, Entry, Message, Reasoning, Role
 
 Item = dict[str, Any]
@@ -22,12 +24,6 @@ _ROLES: Mapping[str, Role] = {
     "system": "system",
     "developer": "system",
 }
-#: What answers which calls, and the words for it.
-_ANSWERS = {
-    "function_call_output": ("function_call", "function call output"),
-    "custom_tool_call_output": ("custom_tool_call", "custom tool call output"),
-}
-_CALLS = frozenset(call for call, _ in _ANSWERS.values())
 _PHASES = ("commentary", "final_answer")
 _ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 
@@ -38,7 +34,8 @@ def kind_of(item: Mapping[str, Any]) -> str:
 
 
 def normalized(value: str | Sequence[Mapping[str, Any]]) -> list[Item]:
-    """A valid `input` as complete items; references stay as they are.
+    """A valid `input` as complete items; references stay as they are, and reasoning of which there
+    is nothing but its id becomes one.
 
     An id that the client gave stays if it can be one and no item before it has it.
     """
@@ -51,6 +48,9 @@ def normalized(value: str | Sequence[Mapping[str, Any]]) -> list[Item]:
         if kind == "item_reference":
             items.append(dict(given))
             continue
+        if _is_bare(given):
+            items.append({"type": "item_reference", "id": given["id"]})
+            continue
         make_id, fields_of = _KINDS[kind]
         item_id = given.get("id")
         if not isinstance(item_id, str) or not _ID.fullmatch(item_id) or item_id in seen:
@@ -58,6 +58,13 @@ def normalized(value: str | Sequence[Mapping[str, Any]]) -> list[Item]:
         seen.add(item_id)
         items.append({"type": kind, "id": item_id, **fields_of(given)})
     return items
+
+
+def bare_reasoning(value: str | Sequence[Mapping[str, Any]]) -> set[int]:
+    """The places of reasoning of which an input has nothing but the id."""
+    if isinstance(value, str):
+        return set()
+    return {place for place, item in enumerate(value) if _is_bare(item)}
 
 
 def references(value: str | Sequence[Mapping[str, Any]]) -> list[tuple[int, str]]:
@@ -69,70 +76,18 @@ def references(value: str | Sequence[Mapping[str, Any]]) -> list[tuple[int, str]
     ]
 
 
-def paired(
-    history: Sequence[Mapping[str, Any]], items: Sequence[Item], *, field: str = "input"
-) -> list[Item]:
-    """The items of `field`, each output with the `call_id` of the call that it answers.
-
-    An output that names only its function answers the first such call that has no output. Raises
-    `InvalidValue` or `MissingParameter` at the place of an output without a call, of a second
-    output of one call, or of a second call of one id. Calls without an output are let through.
-    """
-    open_calls: dict[tuple[str, str], str] = {}
-    calls: set[str] = set()
-    for item in history:
-        if item["type"] in _CALLS:
-            calls.add(item["call_id"])
-            open_calls[item["type"], item["call_id"]] = item["name"]
-        elif item["type"] in _ANSWERS:
-            open_calls.pop((_ANSWERS[item["type"]][0], item["call_id"]), None)
-    result = []
-    for place, item in enumerate(items):
-        param = f"{field}[{place}].call_id"
-        if item["type"] in _CALLS:
-            if item["call_id"] in calls:
-                raise InvalidValue(
-                    f"Duplicate call_id '{item['call_id']}': there is an earlier call of that id.",
-                    param=param,
-                )
-            calls.add(item["call_id"])
-            open_calls[item["type"], item["call_id"]] = item["name"]
-        elif item["type"] in _ANSWERS:
-            item = _answering(item, open_calls, calls, param)
-        result.append(item)
-    return result
-
-
 def turn_entries(items: Iterable[Mapping[str, Any]]) -> tuple[Entry, ...]:
     """What complete items are to a model. Reasoning that cannot be read is nothing."""
     return tuple(entry for item in items for entry in _entries(item))
 
 
-def _answering(
-    item: Item, open_calls: dict[tuple[str, str], str], calls: set[str], param: str
-) -> Item:
-    call_kind, words = _ANSWERS[item["type"]]
-    call_id = item.get("call_id")
-    if call_id is None:
-        name = item.get("name")
-        if name is None:
-            raise MissingParameter(f"Missing required parameter: '{param}'.", param=param)
-        waiting = (key[1] for key, of in open_calls.items() if key[0] == call_kind and of == name)
-        call_id = next(waiting, None)
-        if call_id is None:
-            raise InvalidValue(
-                f"No tool call without an output found for the {words} of '{name[:64]}'.",
-                param=param,
-            )
-        item = {**item, "call_id": call_id}
-    if open_calls.pop((call_kind, call_id), None) is None:
-        if call_id in calls and not any(key[1] == call_id for key in open_calls):
-            raise InvalidValue(
-                f"Duplicate output: the tool call with call_id '{call_id}' already has one.",
-                param=param,
-            )
-        raise InvalidValue(f"No tool call found for {words} with call_id '{call_id}'.", param=param)
-    return item
+def _is_bare(given: Mapping[str, Any]) -> bool:
+    said = ("content", "summary", "encrypted_content")
+    return (
+        given.get("type") == "reasoning"
+        and str(given.get("id") or "").startswith("rs_")
+        and not any(given.get(field) for field in said)
+    )
 
 
 def _entries(item: Mapping[str, Any]) -> Iterator[Entry]:
@@ -143,13 +98,32 @@ def _entries(item: Mapping[str, Any]) -> Iterator[Entry]:
             if text := _text(item.get("content") or ()):
                 yield Reasoning(text)
         case "function_call":
-            yield Call(item["call_id"], item["name"], item["arguments"])
+            yield Call(item["call_id"], _name(item), item["arguments"])
         case "custom_tool_call":
-            yield Call(item["call_id"], item["name"], item["input"], custom=True)
+            yield Call(item["call_id"], _name(item), item["input"], custom=True)
         case "function_call_output" | "custom_tool_call_output":
             yield CallResult(item["call_id"] or "", _text(item["output"]))
+        case "tool_search_call":
+            # A search that a server ran has no id, and what it found is all there is to tell.
+            if item["call_id"] is not None:
+                arguments = orjson.dumps(item["arguments"]).decode()
+                yield Call(item["call_id"], "tool_search", arguments)
+        case "tool_search_output":
+            if item["call_id"] is not None:
+                yield CallResult(item["call_id"], _found(item["tools"]))
+        case "additional_tools":
+            pass  # They are among the tools.
         case kind:
             raise ValueError(f"no model can be shown an item of type {kind}")
+
+
+def _name(item: Mapping[str, Any]) -> str:
+    return model_name(item["name"], item.get("namespace"))
+
+
+def _found(tools: Sequence[Mapping[str, Any]]) -> str:
+    """What a search for tools found. The tools themselves are shown as tools."""
+    return orjson.dumps({"tools": [tool.name for tool in tool_table(tools).tools]}).decode()
 
 
 def _text(content: str | Sequence[Mapping[str, Any]]) -> str:
@@ -217,6 +191,38 @@ def _function_call_output(given: Mapping[str, Any]) -> Item:
     return item
 
 
+def _additional_tools(given: Mapping[str, Any]) -> Item:
+    return {"role": "developer", "tools": effective_tools(given["tools"])}
+
+
+def _tool_search(given: Mapping[str, Any], **fields: Any) -> Item:
+    return {
+        "call_id": given.get("call_id"),
+        "execution": given.get("execution") or "server",
+        **fields,
+        "status": _status(given),
+    }
+
+
+def _tool_search_call(given: Mapping[str, Any]) -> Item:
+    return _tool_search(given, arguments=_object(given["arguments"]))
+
+
+def _tool_search_output(given: Mapping[str, Any]) -> Item:
+    return _tool_search(given, tools=effective_tools(given["tools"]))
+
+
+def _object(arguments: str | Mapping[str, Any]) -> Mapping[str, Any]:
+    """The arguments of a search, which come as an object or as a JSON text."""
+    if isinstance(arguments, Mapping):
+        return arguments
+    try:
+        value = orjson.loads(arguments or "{}")
+    except orjson.JSONDecodeError:
+        value = None
+    return value if isinstance(value, dict) else {"query": arguments}
+
+
 def _status(given: Mapping[str, Any]) -> str:
     # Kept where it matters, so that a cut answer comes back as the item it was.
     return "incomplete" if given.get("status") == "incomplete" else "completed"
@@ -229,4 +235,7 @@ _KINDS: Mapping[str, tuple[Callable[[], str], Callable[[Mapping[str, Any]], Item
     "function_call_output": (ids.function_call_output_id, _function_call_output),
     "custom_tool_call": (ids.custom_tool_call_id, _custom_tool_call),
     "custom_tool_call_output": (ids.custom_tool_call_output_id, _custom_tool_call_output),
+    "additional_tools": (ids.additional_tools_id, _additional_tools),
+    "tool_search_call": (ids.tool_search_call_id, _tool_search_call),
+    "tool_search_output": (ids.tool_search_output_id, _tool_search_output),
 }

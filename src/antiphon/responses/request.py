@@ -1,6 +1,6 @@
 """A create request with every default filled in: what is asked of the model, and what is echoed."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from antiphon import ids
@@ -8,8 +8,11 @@ from antiphon.errors import InvalidValue, MissingParameter
 from antiphon.models.base import Model
 from antiphon.models.router import Route
 from antiphon.principal import Principal
+from antiphon.responses.answer_format import answer_format, effective_text
 from antiphon.responses.items import turn_entries
-from antiphon.spec.types import EffectiveServiceTier, Response
+from antiphon.responses.presentation import Presentation
+from antiphon.responses.tools import effective_tools, tool_table
+from antiphon.spec.types import EffectiveServiceTier, ReasoningEffort, Response
 from antiphon.store.base import ItemBody
 from antiphon.turn import Sampling, Turn
 
@@ -24,6 +27,7 @@ _PRIORITIES: Mapping[EffectiveServiceTier, int] = {"flex": -1, "default": 0, "pr
 #: How long an idle prefix stays, in seconds; None for as long as the settings say.
 _KEEP_SECONDS: Mapping[str, float | None] = {"in_memory": None, "24h": 24 * 3600.0}
 _LOGPROBS = "message.output_text.logprobs"
+_SEALED = "reasoning.encrypted_content"
 _LARGEST = 2**64 - 1  # What a response can be told of: its JSON has no larger integer.
 
 
@@ -91,9 +95,18 @@ class EffectiveRequest:
         body = {name: value for name, value in self.body.items() if name not in left_out}
         return {**body, "model": self._route.model.name, "store": True}
 
+    @property
+    def seals_reasoning(self) -> bool:
+        """Whether the response is to hold its reasoning in the sealed form."""
+        return _SEALED in self.body.get("include", ())
+
     def turn(self, principal: Principal, items: Iterable[ItemBody]) -> Turn:
-        """What to ask the model, `items` being all that it is to be shown."""
-        body = self.body
+        """What to ask the model, `items` being all that it is to be shown.
+
+        Raises `InvalidValue` where the tool choice cannot be met.
+        """
+        body, items = self.body, list(items)
+        table = tool_table(body.get("tools", ()), items)
         return Turn(
             messages=turn_entries(items),
             instructions=body.get("instructions"),
@@ -105,6 +118,26 @@ class EffectiveRequest:
             cache_key=body.get("prompt_cache_key") or "",
             keep_seconds=_KEEP_SECONDS[body.get("prompt_cache_retention", "in_memory")],
             private=not self.stores,
+            tools=table.tools,
+            tool_choice=table.choice(body.get("tool_choice")),
+            parallel_calls=body.get("parallel_tool_calls", True),
+            answer=answer_format(body.get("text")),
+            effort=self._effort(),
+        )
+
+    def presentation(
+        self,
+        items: Iterable[ItemBody],
+        *,
+        seal: Callable[[str], str] | None = None,
+        hides_reasoning: bool = False,
+    ) -> Presentation:
+        """How the answer is shown, `items` being all that the model is shown. `seal` is used if the
+        request asks for it."""
+        return Presentation(
+            tool_table(self.body.get("tools", ()), items).shown,
+            seal if self.seals_reasoning else None,
+            hides_reasoning,
         )
 
     def response(self) -> Response:
@@ -126,12 +159,12 @@ class EffectiveRequest:
             "instructions": body.get("instructions"),
             "output": [],
             "usage": None,
-            "tools": [],
+            "tools": effective_tools(body.get("tools", ())),
             "tool_choice": body.get("tool_choice", "auto"),
             "parallel_tool_calls": body.get("parallel_tool_calls", True),
             "max_tool_calls": _whole(body.get("max_tool_calls")),
-            "text": {"format": {"type": "text"}},
-            "reasoning": {"effort": None, "summary": None},
+            "text": effective_text(body.get("text")),
+            "reasoning": {"effort": self._effort(), "summary": None},
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
             "presence_penalty": sampling.presence_penalty,
@@ -148,6 +181,9 @@ class EffectiveRequest:
             "prompt_cache_key": body.get("prompt_cache_key"),
             "prompt_cache_retention": body.get("prompt_cache_retention", "in_memory"),
         }
+
+    def _effort(self) -> ReasoningEffort | None:
+        return (self.body.get("reasoning") or {}).get("effort")
 
     def _sampling(self) -> Sampling:
         body, defaults = self.body, self._route.model.defaults

@@ -87,7 +87,7 @@ class ResponseService:
     ) -> Started:
         """Begin a response. Whatever can be wrong with the request is raised here."""
         self._admit()
-        request, dropped = self._intake.accept(body)
+        request, dropped = await self._intake.accept(body)
         idempotency = None
         if self._stored is not None and request.stores and idempotency_key is not None:
             idempotency = idempotency_of(idempotency_key, body)
@@ -120,7 +120,7 @@ class ResponseService:
             log = EventLog(self._contract)
             run = Run(
                 generation,
-                ResponseBuilder(request.response(), log),
+                ResponseBuilder(request.response(), log, request.presentation(context.all_items)),
                 log,
                 keep_alive_seconds=self._keep_alive_seconds,
             )
@@ -131,7 +131,7 @@ class ResponseService:
     async def count_input_tokens(self, principal: Principal, body: Mapping[str, Any]) -> Counted:
         """Count what `create` would report as `usage.input_tokens`."""
         self._admit()
-        request, dropped = self._intake.accept(body)
+        request, dropped = await self._intake.accept(body)
         async with self._loader.loaded(principal, request.body) as context:
             generation = await prepared(request, principal, context.all_items)
         self._observer.accepted(request.body, dropped)
