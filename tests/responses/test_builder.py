@@ -53,6 +53,11 @@ SCRIPTS: dict[str, tuple[list[Delta], Finish | errors.ServerError]] = {
         [CallStart(0, "f"), CallArguments(0, OSLO), CallEnd(0), TextDelta("Done.")],
         STOP,
     ),
+    "a custom call": (
+        [CallStart(0, "sql", True), CallArguments(0, "SELECT"), CallArguments(0, " 1"), CallEnd(0)],
+        STOP,
+    ),
+    "a custom call, cut": ([CallStart(0, "sql", True), CallArguments(0, "SEL")], LENGTH),
     "calls, interleaved": (
         [
             CallStart(0, "f"),
