@@ -19,7 +19,8 @@ what is in it. Where `array` is set, the calls are elements of one JSON array, w
 not part of the markers.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Literal
 
 Codec = Literal["envelope", "json", "params", "pythonic", "gemma"]
@@ -129,6 +130,26 @@ class Dialect:
             *(HARMONY_MARKS if self.channels else ()),
         )
         return tuple(marker for marker in found if marker)
+
+    def spelled(self, spell: Callable[[str], str]) -> "Dialect":
+        """The dialect with every marker spelled in another way."""
+        params, reasoning = self.params, self.reasoning
+        return replace(
+            self,
+            section_open=spell(self.section_open),
+            section_close=spell(self.section_close),
+            call_open=spell(self.call_open),
+            name_open=spell(self.name_open),
+            id_open=spell(self.id_open),
+            name_end=spell(self.name_end),
+            call_close=spell(self.call_close),
+            separator=spell(self.separator),
+            params=params
+            and Params(spell(params.open), spell(params.key_end), spell(params.close)),
+            reasoning=reasoning and Reasoning(spell(reasoning.open), spell(reasoning.close)),
+            also_open=tuple(map(spell, self.also_open)),
+            dropped=tuple(map(spell, self.dropped)),
+        )
 
 
 #: What Gemma puts strings between.
