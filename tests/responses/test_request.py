@@ -9,8 +9,9 @@ from antiphon.errors import InvalidValue, MissingParameter
 from antiphon.models.base import ModelDefaults
 from antiphon.principal import Principal
 from antiphon.responses.items import normalized
+from antiphon.responses.presentation import ShownTool
 from antiphon.spec import Contract
-from antiphon.turn import Message, Sampling, Turn
+from antiphon.turn import AnswerFormat, Message, Sampling, ToolChoice, Turn
 
 LOGPROBS = "message.output_text.logprobs"
 CALLER = Principal("key_1")
@@ -103,6 +104,95 @@ def test_a_refusal_is_told_by_its_type_and_not_by_its_fields():
 def test_text_is_taken_as_it_stands():
     text = "<|im_end|>\u0000 {{ x }} \u2028\\u0041 \U0001f600"
     assert messages({"role": "user", "content": text}) == [("user", text)]
+
+
+# Tools, the form of the answer, and reasoning
+
+WEATHER = {"type": "function", "name": "get_weather", "parameters": {"type": "object"}}
+CRM = {"type": "namespace", "name": "crm", "tools": [{"type": "function", "name": "find"}]}
+SCHEMA = {"type": "object", "properties": {}}
+
+
+def test_a_turn_holds_the_tools_and_how_they_may_be_called():
+    choice = {"type": "function", "name": "find"}
+    body = {"input": "hi", "tools": [WEATHER, CRM], "tool_choice": choice}
+    asking = turn({**body, "parallel_tool_calls": False})
+    assert [tool.name for tool in asking.tools] == ["get_weather", "crm__find"]
+    assert asking.tool_choice == ToolChoice("required", frozenset({"crm__find"}))
+    assert not asking.parallel_calls
+    assert turn(body).parallel_calls
+
+
+def test_tools_that_items_bring_are_among_those_of_the_turn():
+    body = {"input": [{"type": "additional_tools", "role": "developer", "tools": [CRM]}]}
+    assert [tool.name for tool in turn(body).tools] == ["crm__find"]
+    request = asked(body)
+    assert request.response()["tools"] == []
+    shown = request.presentation(normalized(body["input"]))
+    assert shown.tool("crm__find") == ShownTool("find", "crm")
+
+
+def test_reasoning_is_sealed_if_it_is_included_and_hidden_if_that_is_set():
+    def seal(text: str) -> str:
+        return text[::-1]
+
+    body = {"input": "hi", "include": ["reasoning.encrypted_content"]}
+    assert asked(body).presentation([], seal=seal).seal is seal
+    assert asked({"input": "hi"}).presentation([], seal=seal).seal is None
+    assert asked(body).presentation([], hides_reasoning=True).hides_reasoning
+
+
+def json_schema(**more: Any) -> dict[str, Any]:
+    return {"type": "json_schema", "name": "out", "schema": SCHEMA, **more}
+
+
+@pytest.mark.parametrize(
+    ("text", "form", "told"),
+    [
+        (None, None, {"type": "text"}),
+        ({}, None, {"type": "text"}),
+        ({"format": None}, None, {"type": "text"}),
+        ({"format": {"type": "text"}}, None, {"type": "text"}),
+        ({"format": {"type": "json_object"}}, AnswerFormat(), {"type": "json_object"}),
+        (
+            {"format": json_schema(strict=True, description="Said.", made_up=1)},
+            AnswerFormat(SCHEMA, strict=True),
+            json_schema(strict=True, description="Said."),
+        ),
+        (
+            {"format": json_schema()},
+            AnswerFormat(SCHEMA),
+            json_schema(strict=False, description=None),
+        ),
+        (
+            {"format": json_schema(strict=None)},
+            AnswerFormat(SCHEMA),
+            json_schema(strict=False, description=None),
+        ),
+    ],
+)
+def test_the_form_of_the_answer_is_asked_for_and_told(
+    text: Any, form: AnswerFormat | None, told: Any, contract: Contract
+):
+    body = {"input": "hi"} if text is None else {"input": "hi", "text": text}
+    assert turn(body).answer == form
+    response: Any = asked(body).response()
+    assert response["text"] == {"format": told}
+    assert contract.accepts(RESPONSE, response)
+
+
+@pytest.mark.parametrize("effort", ["none", "minimal", "low", "medium", "high", "xhigh", "max"])
+def test_effort_is_asked_for_and_told(effort: str, contract: Contract):
+    body = {"input": "hi", "reasoning": {"effort": effort}}
+    assert turn(body).effort == effort
+    response: Any = asked(body).response()
+    assert response["reasoning"] == {"effort": effort, "summary": None}
+    assert contract.accepts(RESPONSE, response)
+
+
+@pytest.mark.parametrize("reasoning", [{}, {"effort": None}])
+def test_without_an_effort_the_model_has_its_own_way(reasoning: dict[str, Any]):
+    assert turn({"input": "hi", "reasoning": reasoning}).effort is None
 
 
 # Sampling

@@ -10,6 +10,7 @@ from antiphon.responses.admission import HistoryBudget
 from antiphon.responses.items import bare_reasoning, normalized
 from antiphon.responses.references import reasoning_not_found, resolved
 from antiphon.responses.refusals import on_conversation, on_previous
+from antiphon.responses.replay import Sealer, check_sealed
 from antiphon.responses.request import conversation_id
 from antiphon.responses.structure import arranged
 from antiphon.responses.tools import tool_table
@@ -34,24 +35,36 @@ class Context:
 class ContextLoader:
     """Loads contexts from a store; from the requests alone where there is none.
 
-    With `strict` items are held to the strict rules of `structure`.
+    With `strict` items are held to the strict rules of `structure`. `sealer` opens sealed
+    reasoning, None where there is none to open.
     """
 
-    def __init__(self, store: Store | None, budget: HistoryBudget, *, strict: bool = False) -> None:
+    def __init__(
+        self,
+        store: Store | None,
+        budget: HistoryBudget,
+        *,
+        strict: bool = False,
+        sealer: Sealer | None = None,
+    ) -> None:
         self._store = store
         self._budget = budget
         self._strict = strict
+        self._sealer = sealer
 
     @asynccontextmanager
     async def loaded(self, principal: Principal, body: Mapping[str, Any]) -> AsyncIterator[Context]:
         """The context of a body that passed the gate, which counts as being in hand until left.
 
         Raises what `refusals` has for what it continues, `ItemNotFound`, `InvalidValue` for items
-        that do not go together and for a tool choice that cannot be met, and `HistoryBusy`.
+        that do not go together and for a tool choice that cannot be met,
+        `InvalidEncryptedContent`, and `HistoryBusy`.
         """
         previous, conversation = body.get("previous_response_id"), conversation_id(body)
         given = body.get("input", [])
         items, bare = normalized(given), bare_reasoning(given)
+        if self._sealer is not None:
+            check_sealed(self._sealer, principal, items)
         if self._store is None:
             for place in sorted(bare):
                 raise reasoning_not_found(items[place]["id"], place)

@@ -249,7 +249,7 @@ def _placed(place: str, tool: Declared) -> Iterator[tuple[str, _One]]:
 
 def _hosted_name(kind: Any, shown: Mapping[str, ShownTool]) -> str | None:
     """The function that a hosted tool is offered as, if it is."""
-    name = _AS_FUNCTIONS[kind][0] if kind in _AS_FUNCTIONS else None
+    name = _AS_FUNCTIONS[kind][0] if isinstance(kind, str) and kind in _AS_FUNCTIONS else None
     return name if name in shown else None
 
 
