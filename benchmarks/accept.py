@@ -38,6 +38,7 @@ class EmptyModel:
     name = "empty"
     created = 0
     context_window = None
+    takes_tools = True
     defaults = ModelDefaults()
     usage = TokenUsage(1)
 

@@ -16,6 +16,7 @@ class GatedModel:
     name = "gated"
     created = 0
     context_window = None
+    takes_tools = True
     defaults = ModelDefaults()
 
     def __init__(self) -> None:

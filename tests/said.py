@@ -66,6 +66,7 @@ class SaidModel:
 
     created = 0
     context_window = None
+    takes_tools = True
     defaults = ModelDefaults()
 
     def __init__(self, *steps: Step, name: str = "said", ready: asyncio.Event | None = None):

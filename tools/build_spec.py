@@ -22,6 +22,10 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "openapi"
 TARGET = ROOT / "src" / "antiphon" / "spec"
 
+_OVERLAY_TITLES = {
+    "stateless": "Where the setting `state` is `off`",
+    "plain": "With models that take neither tools nor forms of answers, as the local ones today",
+}
 _COVERAGE_TITLES = {
     "request": "Request fields",
     "conversation": "Fields of requests about conversations",
@@ -85,8 +89,9 @@ def coverage_tables(coverage: dict[str, Any]) -> str:
     ]
     for section, title in _COVERAGE_TITLES.items():
         lines += [f"\n### {title}\n", *_table(coverage[section])]
-    stateless = {k: v for section in coverage["stateless"].values() for k, v in section.items()}
-    lines += ["\n### Where the setting `state` is `off`\n", *_table(stateless)]
+    for overlay, title in _OVERLAY_TITLES.items():
+        rules = {k: v for section in coverage[overlay].values() for k, v in section.items()}
+        lines += [f"\n### {title}\n", *_table(rules)]
     return "\n".join(lines) + "\n"
 
 

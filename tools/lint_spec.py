@@ -170,11 +170,12 @@ def _coverage_problems(document: Schema, coverage: dict[str, Any]) -> Iterator[s
     }
     for section, names in expected.items():
         yield from _compared(section, set(coverage[section]), names)
-    for section, lines in coverage["stateless"].items():
-        for name in sorted(lines.keys() - coverage[section].keys()):
-            yield f"coverage: stateless {section} names {name}, of which {section} says nothing"
     sections = {name: coverage[name] for name in ("request", *expected)}
-    sections |= {f"stateless {name}": lines for name, lines in coverage["stateless"].items()}
+    for overlay in ("stateless", "plain"):
+        for section, lines in coverage[overlay].items():
+            for name in sorted(lines.keys() - coverage[section].keys()):
+                yield f"coverage: {overlay} {section} names {name}, of which {section} says nothing"
+        sections |= {f"{overlay} {name}": lines for name, lines in coverage[overlay].items()}
     for section, lines in sections.items():
         for name, line in lines.items():
             if line["status"] not in ("served", "dropped", "rejected"):

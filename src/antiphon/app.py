@@ -73,11 +73,15 @@ def build(
     contract = packaged_contract()
     metrics = Metrics()
     router = Router(models, settings.aliases if settings.engine else {})
-    gate = Gate(
-        contract,
-        strict=settings.strict,
-        stateless=store is None,
-        hosted_tools=settings.hosted_tools,
+    gate, plain_gate = (
+        Gate(
+            contract,
+            strict=settings.strict,
+            stateless=store is None,
+            plain=plain,
+            hosted_tools=settings.hosted_tools,
+        )
+        for plain in (False, True)
     )
     budget = HistoryBudget(settings.max_history_bytes)
     readers = Readers(settings.max_readers, settings.max_readers_per_key)
@@ -89,7 +93,7 @@ def build(
         state = StateStatus(_KINDS[settings.state], store, kept.worker, readers, budget)
     service = ResponseService(
         contract,
-        Intake(gate, router, stores=store is not None, options=settings),
+        Intake(gate, router, plain_gate=plain_gate, stores=store is not None, options=settings),
         ContextLoader(store, budget, strict=settings.history_rules == "strict"),
         stored,
         observer,

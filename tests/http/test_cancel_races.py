@@ -36,6 +36,7 @@ class BriefModel:
     name = "brief"
     created = 0
     context_window = None
+    takes_tools = True
     defaults = ModelDefaults()
 
     def __init__(self, seed: int) -> None:

@@ -73,6 +73,11 @@ class Model(Protocol):
         """The sampling it was made for."""
         ...
 
+    @property
+    def takes_tools(self) -> bool:
+        """Whether it calls tools, holds answers to a form and reasons as much as it is told."""
+        ...
+
     def status(self) -> ModelStatus:
         """Whether and how it runs, for `GET /v1/status`."""
         ...

@@ -46,6 +46,8 @@ class LocalOptions:
 class LocalModel:
     """Renders and counts prompts on threads of its own, and has the engine answer them."""
 
+    takes_tools = False
+
     def __init__(
         self,
         name: str,

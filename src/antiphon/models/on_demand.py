@@ -24,6 +24,8 @@ class OnDemandModel:
     known.
     """
 
+    takes_tools = False
+
     def __init__(
         self,
         name: str,

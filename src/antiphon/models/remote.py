@@ -15,11 +15,13 @@ class RemoteModel:
         created: int,
         *,
         context_window: int | None = None,
+        takes_tools: bool = False,
         defaults: ModelDefaults | None = None,
     ) -> None:
         self.name = name
         self.created = created
         self.context_window = context_window
+        self.takes_tools = takes_tools
         self.defaults = defaults or ModelDefaults()
 
     def status(self) -> ModelStatus:

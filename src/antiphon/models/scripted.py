@@ -35,6 +35,8 @@ class ScriptedModel:
     """Plays the first of `scenes` whose pattern is found in the turn's last message, which may be
     what a tool gave back."""
 
+    takes_tools = True
+
     def __init__(
         self,
         name: str,

@@ -123,6 +123,7 @@ def announced(router: Router) -> list[Mapping[str, Any]]:
             "name": model.name,
             "created": model.created,
             "context_window": model.context_window,
+            "takes_tools": model.takes_tools,
             "temperature": model.defaults.temperature,
             "top_p": model.defaults.top_p,
             "aliases": [a for a, target in router.aliases.items() if target == model.name],
@@ -155,5 +156,6 @@ def _remote(model: Mapping[str, Any]) -> RemoteModel:
         model["name"],
         model["created"],
         context_window=model["context_window"],
+        takes_tools=model["takes_tools"],
         defaults=ModelDefaults(model["temperature"], model["top_p"]),
     )

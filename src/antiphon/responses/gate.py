@@ -36,7 +36,8 @@ class Dropped:
 
 class Gate:
     """Applies the coverage to request bodies. With `strict` whatever would be left out is refused,
-    with `stateless` what needs a store is. `hosted_tools` is for tools alone.
+    with `stateless` what needs a store is, and with `plain` what needs a model that takes tools and
+    forms of answers is left out or refused. `hosted_tools` is for tools alone.
 
     A body that passes holds only what is done, and no null where null means absent.
     """
@@ -47,12 +48,13 @@ class Gate:
         *,
         strict: bool = False,
         stateless: bool = False,
+        plain: bool = False,
         hosted_tools: HostedTools = "drop",
     ) -> None:
         coverage = contract.coverage
-        if stateless:
-            overlays = coverage["stateless"].items()
-            coverage = {**coverage, **{k: {**coverage[k], **lines} for k, lines in overlays}}
+        for overlay, applies in (("stateless", stateless), ("plain", plain)):
+            lines = coverage[overlay].items() if applies else ()
+            coverage = {**coverage, **{name: {**coverage[name], **rules} for name, rules in lines}}
         self._strict = strict
         self._hosted = hosted_tools
         self._fields = _field_rules(coverage["request"])

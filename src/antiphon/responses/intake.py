@@ -37,10 +37,20 @@ class IntakeOptions(Protocol):
 
 
 class Intake:
-    """Reads bodies as the document allows them. `stores` is whether anything is stored here."""
+    """Reads bodies as the document allows them. `plain_gate` is for models that take neither tools
+    nor forms of answers, None if it is the same. `stores` is whether anything is stored here."""
 
-    def __init__(self, gate: Gate, router: Router, *, stores: bool, options: IntakeOptions) -> None:
+    def __init__(
+        self,
+        gate: Gate,
+        router: Router,
+        *,
+        plain_gate: Gate | None = None,
+        stores: bool,
+        options: IntakeOptions,
+    ) -> None:
         self._gate = gate
+        self._plain_gate = plain_gate or gate
         self._router = router
         self._stores = stores and options.store_by_default
         self._options = options
@@ -56,7 +66,9 @@ class Intake:
 
         Schemas are looked at away from the event loop.
         """
-        kept, dropped = self._gate.apply(body)
+        route = self._router.find(body.get("model"))
+        gate = self._gate if route.model.takes_tools else self._plain_gate
+        kept, dropped = gate.apply(body)
         fewest = self._options.min_output_tokens
         limit = kept.get("max_output_tokens", fewest)
         if limit < fewest:
@@ -64,7 +76,6 @@ class Intake:
                 f"Invalid 'max_output_tokens': expected at least {fewest}, but got {limit}.",
                 param="max_output_tokens",
             )
-        route = self._router.find(kept.get("model"))
         request = EffectiveRequest(kept, route, stores=self._stores)
         request.check()
         if (
