@@ -67,6 +67,7 @@ class ChatTemplate:
             self._template = _environment().from_string(source)
         except jinja2.TemplateError as error:
             raise TemplateLoadError(f"the chat template cannot be read: {error}") from error
+        self.source = source
         self._variables = dict(variables)
         marks = (token for token in added if token in source and not token.isspace())
         self._controls = control_pattern({*controls, *marks})
@@ -93,6 +94,20 @@ class ChatTemplate:
         raise InvalidPrompt(
             f"The model's chat template refuses this conversation: {reason}", param="input"
         )
+
+    def probe(
+        self,
+        messages: Sequence[Shown],
+        *,
+        tools: Sequence[dict[str, Any]] | None = None,
+        generate: bool = False,
+    ) -> str | None:
+        """Messages rendered by the template's traits, None if it refuses them."""
+        try:
+            shown = self._as_json(messages, self.traits, str)
+            return self._rendered(shown, generate=generate, tools=tools)
+        except _RENDER_ERRORS:
+            return None
 
     def _attempts(self, turn: Turn) -> Iterator[Traits]:
         yield self.traits
@@ -122,12 +137,18 @@ class ChatTemplate:
             shown.append(fields)
         return shown
 
-    def _rendered(self, messages: Sequence[dict[str, Any]], *, generate: bool = True) -> str:
+    def _rendered(
+        self,
+        messages: Sequence[dict[str, Any]],
+        *,
+        generate: bool = True,
+        tools: Sequence[dict[str, Any]] | None = None,
+    ) -> str:
         return self._template.render(
             messages=messages,
             add_generation_prompt=generate,
             # Many templates ask whether these are none, which an undefined name is not.
-            tools=None,
+            tools=tools,
             documents=None,
             **self._variables,
         )
