@@ -96,7 +96,7 @@ class StoredResponses:
             self._refuse_large(request)
         response = request.response()
         log = self._journal.new_log()
-        builder = ResponseBuilder(response, log)
+        builder = ResponseBuilder(response, log, request.presentation(context.all_items))
         if request.is_background:
             generation = None
             builder.queue()

@@ -261,6 +261,7 @@ class Worker:
         route = self._router.find(claimed.request["model"])
         request = EffectiveRequest(claimed.request, route)
         items = [*claimed.history.items, *claimed.items]
+        builder = ResponseBuilder(builder.response, log, request.presentation(items))
         generation = await prepared(request, claimed.lease.owner, items)
         while True:
             if claimed.lease.response_id in self._cancelled:
