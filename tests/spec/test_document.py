@@ -534,8 +534,8 @@ TEXT = {"type": "string", "description": "Text."}
             "coverage: request says nothing of model",
         ),
         (
-            lambda _, coverage: coverage["request"].pop("reasoning.effort"),
-            "coverage: request reasoning says nothing of effort",
+            lambda _, coverage: coverage["request"].pop("reasoning.mode"),
+            "coverage: request reasoning says nothing of mode",
         ),
         (
             lambda _, coverage: coverage["request"].update({"text.size": {"status": "served"}}),
