@@ -18,7 +18,8 @@ SOURCE = Path(__file__).resolve().parent.parent / "src" / "antiphon"
 
 #: The words that all share.
 SHARED = {
-    *("__init__", "errors", "ids", "keys", "metrics", "principal", "schemas", "settings", "turn"),
+    *("__init__", "errors", "ids", "keys", "metrics", "principal", "schema_places", "schemas"),
+    *("settings", "turn"),
 }
 #: What wires the layers, and what starts it.
 WIRING = {
