@@ -101,3 +101,14 @@ def test_settings_cannot_be_changed():
 def test_every_setting_says_what_it_means():
     for name, field in Settings.model_fields.items():
         assert field.description, name
+
+
+def test_none_stands_for_no_value_in_every_layer(tmp_path):
+    file = tmp_path / "antiphon.toml"
+    file.write_text('retention_seconds = "none"\nmodel = "none"\n')
+    assert load_settings({}, config=file, environment={}).settings.retention_seconds is None
+    environment = {"ANTIPHON_RETENTION_SECONDS": "none"}
+    assert load_settings({}, environment=environment).settings.retention_seconds is None
+    assert load_settings({"retention_seconds": "None"}, environment={}).settings.model is None
+    with pytest.raises(SettingsError, match="port"):
+        load_settings({"port": "none"}, environment={})

@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import platformdirs
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -338,10 +338,13 @@ def load_settings(
 
 
 def parse(name: str, value: Any) -> Any:
-    """A setting written as one string: lists split at commas, maps at commas and `=`."""
+    """A setting written as one string: lists split at commas, maps at commas and `=`, `none` for
+    no value."""
     default = Settings.model_fields[name].annotation
     if not isinstance(value, str):
         return value
+    if value.lower() == "none" and type(None) in get_args(default):
+        return None
     if default == tuple[str, ...]:
         return tuple(part.strip() for part in value.split(",") if part.strip())
     if name == "aliases":
@@ -371,7 +374,8 @@ def _file_layer(file: Path) -> dict[str, Any]:
     for name in values:
         if name not in Settings.model_fields:
             raise SettingsError(f"settings file {file}: there is no setting {name!r}")
-    return values
+    # TOML has no word for nothing.
+    return {name: parse(name, value) if value == "none" else value for name, value in values.items()}
 
 
 def _environment_layer(environment: Mapping[str, str]) -> dict[str, Any]:
