@@ -47,8 +47,12 @@ class EnvelopeCalls:
                 source.at += char in ",]"
                 if char != ",":
                     break
-            elif not (self._bare and (yield from source.mark(self._next))):
+            elif not self._bare:
                 break
+            else:
+                yield from source.space()
+                if (yield from source.mark(self._next)) is None:
+                    break
         return began
 
     def _object(self) -> Steps[bool]:

@@ -59,7 +59,8 @@ class ParamCalls:
         if len(call_closes) > 1 or is_token(call_closes[0]):
             ends.append(Mark("call", call_closes))  # The argument's own mark was forgotten.
         self._value_end = Marks(ends)
-        nexts = [Mark("param", opens), Mark("call", call_closes)]
+        # What is left of a closing mark is no text behind a call.
+        nexts = [Mark("param", opens), Mark("call", call_closes[:1])]
         self._next = Marks(nexts)
         name_end = pieces(row.name_end)
         self._header = Header(
