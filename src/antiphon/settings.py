@@ -375,7 +375,7 @@ def _file_layer(file: Path) -> dict[str, Any]:
         if name not in Settings.model_fields:
             raise SettingsError(f"settings file {file}: there is no setting {name!r}")
     # TOML has no word for nothing.
-    return {name: parse(name, value) if value == "none" else value for name, value in values.items()}
+    return {name: parse(name, v) if v == "none" else v for name, v in values.items()}
 
 
 def _environment_layer(environment: Mapping[str, str]) -> dict[str, Any]:
