@@ -167,6 +167,7 @@ class Gate:
         self, place: str, tools: list[dict[str, Any]], dropped: list[Dropped]
     ) -> list[dict[str, Any]]:
         unknown = Rule("dropped", "Tools of this type are not known here.")
+        offers = self._hosted == "offer" and self._tools["function"].status == "served"
         offered = []
         for index, tool in enumerate(tools):
             kind, path = tool["type"], f"{place}[{index}]"
@@ -175,7 +176,7 @@ class Gate:
             if rule.status == "dropped" and self._hosted == "refuse":
                 rule = Rule("rejected", rule.why)
             function = as_function(kind) if rule.status != "served" else None
-            if function is not None and self._hosted == "offer":
+            if function is not None and offers:
                 offered.append(function)
             elif self._passes(rule, path, name, errors.InvalidTool, dropped, ".type"):
                 offered.append(tool)
