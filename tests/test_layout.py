@@ -31,6 +31,7 @@ WIRING = {
     "kept",
     "logs",
     "server",
+    "settings_layers",
     "storage",
     "store_commands",
     "worker_process",

@@ -2,7 +2,8 @@
 
 import pytest
 
-from antiphon.settings import Settings, SettingsError, load_settings
+from antiphon.settings import Settings
+from antiphon.settings_layers import SettingsError, load_settings
 
 MODEL = '[models.demo]\nkind = "scripted"\n[[models.demo.scenes]]\nsteps = [{ text = "hi" }]\n'
 

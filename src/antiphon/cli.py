@@ -62,7 +62,6 @@ def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
 _COMPUTED_DEFAULTS = {
     "cache_dir": "the user's cache",
     "data_dir": "the user's data",
-    "data_dir": "the user's data",
     "keys_file": "in the user's settings",
     "threads": "the processor's cores",
 }

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from antiphon.settings import LoadedSettings, load_settings
+from antiphon.settings_layers import LoadedSettings, load_settings
 
 CONFIG = click.option(
     "--config",
