@@ -113,6 +113,7 @@ def test_str_02_items_are_announced_empty_and_whole(events: Any):
         "message": {"role": "assistant", "content": []},
         "reasoning": {"summary": [], "content": []},
         "function_call": {"arguments": ""},
+        "custom_tool_call": {"input": ""},
     }
     for event in of(events, "output_item.added"):
         item = event["item"]
