@@ -93,7 +93,7 @@ class ChannelReader:
 
     def _until_end(self, write: Callable[[str], None]) -> Steps[None]:
         """Reads to the end of a message, or to the header of the next if that is missing."""
-        mark = yield from self._source.until(self._content_end, write)
+        mark = yield from self._source.until(self._content_end, write, broken_marks=True)
         if mark.kind == "channel":
             self._source.at -= len(self._channel)
 

@@ -212,14 +212,22 @@ class Source:
             yield from self.more()
 
     def until(
-        self, marks: Marks, write: Callable[[str], None], *, less_newline: bool = False
+        self,
+        marks: Marks,
+        write: Callable[[str], None],
+        *,
+        less_newline: bool = False,
+        broken_marks: bool = False,
     ) -> Steps[Mark]:
         """Writes all that comes before the next mark, and reads over that.
 
-        With `less_newline` a line break at the end of it is left out.
+        With `less_newline` a line break at the end of it is left out. With `broken_marks` a part of
+        a mark that the output ends with is written, else it is left out.
         """
         while True:
             mark, begin, end = marks.next(self.text, self.at, ended=self.ended)
+            if mark is None and self.ended and not broken_marks:
+                _, begin, _ = marks.next(self.text, self.at, ended=False)
             cut = begin - (less_newline and self.text.endswith("\n", self.at, begin))
             if cut > self.at:
                 write(self.text[self.at : cut])

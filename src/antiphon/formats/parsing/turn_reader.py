@@ -86,8 +86,12 @@ class TurnReader:
             yield from source.space()
             source.keep()
             mark = yield from source.mark(self._between)
-            if mark is None or mark.kind == "end":
+            if mark is not None and mark.kind == "end":
                 source.forget()
+                return True
+            if mark is None:
+                if began:
+                    source.forget()
                 return began
             if mark.kind == "between":
                 if began:
