@@ -3,6 +3,7 @@ with their times."""
 
 import contextlib
 import http.client
+import importlib
 import json
 import shutil
 import sys
@@ -60,8 +61,7 @@ def new_folder(parent: Path | None) -> Iterator[Path]:
 def postgres_url() -> Iterator[str]:
     """A new database on a PostgreSQL server of its own, as the tests have."""
     sys.path.append(str(Path(__file__).resolve().parent.parent / "tests"))
-    from postgres import running_postgres
-
+    running_postgres = importlib.import_module("postgres").running_postgres
     with running_postgres() as server:
         yield server.url(server.create())
 
@@ -116,7 +116,10 @@ class TimedStream:
 
     def time_of(self, kind: str) -> float:
         """When the last event of a type arrived."""
-        return next(clock for clock, event in reversed(self.events) if event["type"] == kind)
+        times: Iterator[float] = (
+            clock for clock, event in reversed(self.events) if event["type"] == kind
+        )
+        return next(times)
 
 
 @dataclass(slots=True)

@@ -88,6 +88,8 @@ def storing(parent: Path | None, rounds: int = _ROUNDS) -> Iterator[Figure]:
     yield Figure("storing adds", 100 * (statistics.median(ratios) - 1), "% of the time", 5)
     cpus = [a / b for a, b in zip(cpu[True], cpu[False], strict=True)]
     yield Figure("storing adds", 100 * (statistics.median(cpus) - 1), "% of the server's CPU")
-    yield Figure("model's end to terminal event, not stored", statistics.median(to_end[False]), "ms")
+    yield Figure(
+        "model's end to terminal event, not stored", statistics.median(to_end[False]), "ms"
+    )
     yield Figure("model's end to terminal event, stored", statistics.median(to_end[True]), "ms")
     yield Figure("storing adds to the terminal event", statistics.median(ends), "ms", 2)

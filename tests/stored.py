@@ -11,19 +11,19 @@ from sqlalchemy import func, select
 
 from antiphon.principal import Principal
 from antiphon.store import schema
-from antiphon.store.base import (
+from antiphon.store.base import Blobs
+from antiphon.store.conversations import SqlConversations
+from antiphon.store.database import Database
+from antiphon.store.lines import Lines
+from antiphon.store.owners import Owners
+from antiphon.store.records import (
     Append,
-    Blobs,
     Idempotency,
     Lease,
     NewResponse,
     StoreCounters,
     StoreLimits,
 )
-from antiphon.store.conversations import SqlConversations
-from antiphon.store.database import Database
-from antiphon.store.lines import Lines
-from antiphon.store.owners import Owners
 from antiphon.store.responses import SqlResponses
 from antiphon.store.retention import Sweeper
 from antiphon.store.runs import SqlRuns

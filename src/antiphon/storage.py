@@ -9,10 +9,10 @@ from sqlalchemy.engine import URL, make_url
 
 from antiphon.errors import StartError
 from antiphon.settings import Settings
-from antiphon.store.base import StoreLimits
 from antiphon.store.blobs import open_blobs
 from antiphon.store.build import SqlStore, open_store
 from antiphon.store.keyring import MasterKeyFile, MasterKeys, count_wrapped
+from antiphon.store.records import StoreLimits
 from antiphon.store.sealing import AesSealer, PlainSealer
 
 _MEMORY_RECORDS = 128

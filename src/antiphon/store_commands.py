@@ -24,9 +24,9 @@ from antiphon.principal import ANONYMOUS, Principal
 from antiphon.settings import Settings
 
 if TYPE_CHECKING:  # Heavy, and not needed by other commands.
-    from antiphon.store.base import Swept
     from antiphon.store.build import SqlStore
     from antiphon.store.keyring import MasterKeyFile
+    from antiphon.store.records import Swept
 
 T = TypeVar("T")
 
@@ -105,7 +105,7 @@ def forget(key: str, yes: bool, force: bool, config: Path | None) -> None:
     `anonymous` is who stored something while the server had no keys. The key itself stays; see
     `antiphon keys revoke`.
     """
-    from antiphon.store.base import StillActive
+    from antiphon.store.failures import StillActive
 
     settings = _stored(config)
     owner = _owner(settings, key)
@@ -234,7 +234,7 @@ def _is_missing(settings: Settings) -> bool:
 def _done(settings: Settings, work: Callable[["SqlStore"], Coroutine[Any, Any, T]]) -> T:
     """The result of `work(store)`. Raises `StartError`, and what is refused but `NotFound`."""
     from antiphon.storage import open_storage, shown_storage
-    from antiphon.store.base import NotFound, StoreError
+    from antiphon.store.failures import NotFound, StoreError
 
     if _is_missing(settings):
         raise StartError(f"nothing was ever stored in {shown_storage(settings)}")

@@ -13,7 +13,7 @@ from asked import AskedModel
 from gated import GatedModel
 from serving import scripted
 
-from antiphon.store.base import StoreUnavailable
+from antiphon.store.failures import StoreUnavailable
 from antiphon.turn import Finish, TextDelta
 
 PREVIOUS = ("previous_response_not_found", "previous_response_id")

@@ -14,7 +14,8 @@ from antiphon.responses.builder import ResponseBuilder
 from antiphon.responses.journal import Journal, StoredLog
 from antiphon.responses.log import EventsGone, read_frame
 from antiphon.spec import packaged_contract
-from antiphon.store.base import Append, Lease, LeaseLost, StoreUnavailable
+from antiphon.store.failures import LeaseLost, StoreUnavailable
+from antiphon.store.records import Append, Lease
 from antiphon.turn import TextDelta
 
 

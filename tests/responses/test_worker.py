@@ -26,8 +26,9 @@ from antiphon.responses.stored import StoredResponses
 from antiphon.responses.worker import Worker
 from antiphon.settings import Settings
 from antiphon.spec import packaged_contract
-from antiphon.store.base import StoreLimits, StoreUnavailable
 from antiphon.store.build import SqlStore, open_store
+from antiphon.store.failures import StoreUnavailable
+from antiphon.store.records import StoreLimits
 from antiphon.store.sealing import PlainSealer
 from antiphon.turn import TextDelta
 

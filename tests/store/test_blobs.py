@@ -8,8 +8,9 @@ import httpx
 import pytest
 from moto.server import ThreadedMotoServer
 
-from antiphon.store.base import Blobs, Corrupt, StoreUnavailable
+from antiphon.store.base import Blobs
 from antiphon.store.blobs import BlobsError, open_blobs, path_of
+from antiphon.store.failures import Corrupt, StoreUnavailable
 
 NAME = "0f" * 32
 OTHER = "a1" * 32

@@ -5,15 +5,9 @@ from sqlalchemy import select, update
 from stored import ANNA, BERT, DictBlobs, Kept, answered, said, stored
 
 from antiphon.store import schema
-from antiphon.store.base import (
-    Conversation,
-    ConversationBusy,
-    Corrupt,
-    NotFound,
-    StoreLimits,
-    TooLarge,
-)
+from antiphon.store.failures import ConversationBusy, Corrupt, NotFound, TooLarge
 from antiphon.store.lines import LARGE_BYTES
+from antiphon.store.records import Conversation, StoreLimits
 
 
 def texts(items) -> list[str]:

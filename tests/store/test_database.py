@@ -12,8 +12,8 @@ from sqlalchemy import Connection, delete, insert, select, text
 from sqlalchemy.exc import IntegrityError
 
 from antiphon.errors import StartError
-from antiphon.store.base import Corrupt, StoreUnavailable
 from antiphon.store.database import Database, notify
+from antiphon.store.failures import Corrupt, StoreUnavailable
 from antiphon.store.schema import workers
 
 Opened = Callable[[str], Database]

@@ -6,8 +6,8 @@ import orjson
 import pytest
 from sqlalchemy import insert, select, update
 
-from antiphon.store.base import Corrupt
 from antiphon.store.deliveries import CLAIM_SECONDS, Delivery, SqlDeliveries
+from antiphon.store.failures import Corrupt
 from antiphon.store.keyring import MasterKey, MasterKeys
 from antiphon.store.schema import deliveries, owners
 from antiphon.store.sealing import AesSealer, PlainSealer

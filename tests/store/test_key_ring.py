@@ -5,7 +5,7 @@ import stat
 import pytest
 from sqlalchemy import create_engine, delete, insert, select, update
 
-from antiphon.store.base import Corrupt
+from antiphon.store.failures import Corrupt
 from antiphon.store.keyring import (
     KeyRingError,
     MasterKeyFile,

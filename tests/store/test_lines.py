@@ -8,7 +8,7 @@ from sqlalchemy import delete, select, update
 from stored import ANNA, BERT, DictBlobs, Kept, answered, said, stored
 
 from antiphon.store import large_items, schema
-from antiphon.store.base import Corrupt
+from antiphon.store.failures import Corrupt
 from antiphon.store.lines import LARGE_BYTES, BlobsWanted, Extended
 
 LARGE = "x" * (LARGE_BYTES + 1)

@@ -7,22 +7,19 @@ from sqlalchemy import select, update
 from stored import ANNA, BERT, DictBlobs, Kept, answered, body_of, said, stored
 
 from antiphon.store import schema
-from antiphon.store.base import (
+from antiphon.store.failures import (
     ConversationBusy,
     Corrupt,
-    History,
-    Idempotency,
     KeyReused,
-    NewResponse,
     NotContinuable,
     NotFound,
     StillActive,
-    StoreLimits,
     TooDeep,
     TooLarge,
     TooMany,
 )
 from antiphon.store.lines import LARGE_BYTES
+from antiphon.store.records import History, Idempotency, NewResponse, StoreLimits
 
 LARGE = "x" * (LARGE_BYTES + 1)
 NO_IDS = ["resp_unknown", "", "nul\0", "x" * 200, "ü"]

@@ -10,18 +10,16 @@ from sqlalchemy import insert, select
 from stored import ANNA, BERT, DictBlobs, Kept, answered, said, stored
 
 from antiphon.store import schema
-from antiphon.store.base import (
+from antiphon.store.failures import (
     ConversationBusy,
     Corrupt,
-    Idempotency,
     NotFound,
     StillActive,
-    StoreLimits,
     StoreUnavailable,
-    Swept,
 )
 from antiphon.store.keyring import MasterKey, MasterKeys
 from antiphon.store.lines import LARGE_BYTES
+from antiphon.store.records import Idempotency, StoreLimits, Swept
 from antiphon.store.sealing import AesSealer
 
 LARGE = "x" * (LARGE_BYTES + 1)

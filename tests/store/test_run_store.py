@@ -11,22 +11,13 @@ from sqlalchemy import Connection, func, select, text, update
 
 from antiphon.principal import Principal
 from antiphon.store import schema
-from antiphon.store.base import (
-    Append,
-    ConversationBusy,
-    Corrupt,
-    EventPage,
-    Lease,
-    NewResponse,
-    NotFound,
-    Run,
-    StoreLimits,
-)
 from antiphon.store.blobs import open_blobs
 from antiphon.store.build import SqlStore, open_store
 from antiphon.store.claims import Wanted, claim
 from antiphon.store.database import Database
+from antiphon.store.failures import ConversationBusy, Corrupt, NotFound
 from antiphon.store.keyring import MasterKeyFile
+from antiphon.store.records import Append, EventPage, Lease, NewResponse, Run, StoreLimits
 from antiphon.store.sealing import AesSealer, PlainSealer
 
 ME = Principal("me")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.store.base import Corrupt
+from antiphon.store.failures import Corrupt
 from antiphon.store.keyring import MasterKey, MasterKeys
 from antiphon.store.sealing import AesSealer, Box, PlainSealer
 

@@ -6,9 +6,10 @@ from sqlalchemy import select, update
 from stored import ANNA, BERT, DictBlobs, Kept, answered, body_of, said, stored
 
 from antiphon.store import schema
-from antiphon.store.base import NotFound, StoreStats
 from antiphon.store.export import export
+from antiphon.store.failures import NotFound
 from antiphon.store.lines import LARGE_BYTES
+from antiphon.store.records import StoreStats
 from antiphon.store.stats import stats
 
 

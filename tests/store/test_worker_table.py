@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Callable
 
-from antiphon.store.base import WorkerInfo
 from antiphon.store.database import Database
+from antiphon.store.records import WorkerInfo
 from antiphon.store.workers import SqlWorkers
 
 Opened = Callable[[str], Database]

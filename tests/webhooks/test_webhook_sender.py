@@ -19,9 +19,9 @@ from cryptography.x509.oid import NameOID
 from sqlalchemy import func, insert, select
 from standardwebhooks import Webhook, WebhookVerificationError
 
-from antiphon.store.base import StoreUnavailable
 from antiphon.store.database import Database
 from antiphon.store.deliveries import CLAIM_SECONDS, SqlDeliveries
+from antiphon.store.failures import StoreUnavailable
 from antiphon.store.schema import deliveries, owners
 from antiphon.store.sealing import PlainSealer
 from antiphon.webhooks import sender as sender_module

@@ -14,7 +14,8 @@ from antiphon.responses.replay import Sealer, check_sealed
 from antiphon.responses.request import conversation_id
 from antiphon.responses.structure import arranged
 from antiphon.responses.tools import tool_table
-from antiphon.store.base import History, ItemBody, Store
+from antiphon.store.base import Store
+from antiphon.store.records import History, ItemBody
 
 _NOTHING = History()
 

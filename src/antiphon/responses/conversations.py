@@ -13,7 +13,10 @@ from antiphon.responses.pages import item_list
 from antiphon.responses.references import resolved
 from antiphon.responses.refusals import on_conversation, shortened, told
 from antiphon.spec.types import Conversation, ItemList, ItemResource
-from antiphon.store import base as store
+from antiphon.store import records
+from antiphon.store.base import Store
+from antiphon.store.failures import NotFound
+from antiphon.store.records import Order, Page
 
 
 class ConversationService:
@@ -23,7 +26,7 @@ class ConversationService:
     Whatever belongs to another raises `ConversationNotFound` or `ItemNotFound`.
     """
 
-    def __init__(self, stored: store.Store | None, gate: Gate, metrics: Metrics) -> None:
+    def __init__(self, stored: Store | None, gate: Gate, metrics: Metrics) -> None:
         self._stored = stored
         self._gate = gate
         self._metrics = metrics
@@ -77,7 +80,7 @@ class ConversationService:
         items = await self._items(stored, principal, kept["items"])
         with on_conversation(conversation_id):
             added = await stored.conversations.add_items(principal, conversation_id, items)
-        return item_list(store.Page(added, has_more=False)), dropped
+        return item_list(Page(added, has_more=False)), dropped
 
     async def list_items(
         self,
@@ -86,7 +89,7 @@ class ConversationService:
         *,
         after: str | None,
         limit: int,
-        order: store.Order,
+        order: Order,
     ) -> ItemList:
         conversations = self._found(conversation_id).conversations
         try:
@@ -115,7 +118,7 @@ class ConversationService:
         with _on_item(conversation_id):
             return _shown(await conversations.delete_item(principal, conversation_id, item_id))
 
-    def _found(self, conversation_id: str) -> store.Store:
+    def _found(self, conversation_id: str) -> Store:
         if self._stored is None:
             raise ConversationNotFound(
                 f"There is no conversation '{shortened(conversation_id)}'.", param="conversation_id"
@@ -128,7 +131,7 @@ class ConversationService:
         return kept, dropped
 
     async def _items(
-        self, stored: store.Store, principal: Principal, given: list[dict[str, Any]]
+        self, stored: Store, principal: Principal, given: list[dict[str, Any]]
     ) -> list[dict[str, Any]]:
         return await resolved(stored.responses, principal, normalized(given), field="items")
 
@@ -139,7 +142,7 @@ def _on_item(conversation_id: str) -> Iterator[None]:
     with on_conversation(conversation_id):
         try:
             yield
-        except store.NotFound as error:
+        except NotFound as error:
             if error.what == conversation_id:
                 raise
             raise ItemNotFound(
@@ -148,7 +151,7 @@ def _on_item(conversation_id: str) -> Iterator[None]:
             ) from error
 
 
-def _shown(conversation: store.Conversation) -> Conversation:
+def _shown(conversation: records.Conversation) -> Conversation:
     return {
         "id": conversation.id,
         "object": "conversation",

@@ -9,7 +9,9 @@ import structlog
 from antiphon.models.base import ModelDefaults
 from antiphon.models.remote import RemoteModel
 from antiphon.models.router import Router
-from antiphon.store.base import Signals, StoreError, WorkerInfo
+from antiphon.store.base import Signals
+from antiphon.store.failures import StoreError
+from antiphon.store.records import WorkerInfo
 
 _logger = structlog.get_logger("antiphon.responses")
 

@@ -14,7 +14,9 @@ from antiphon.errors import ServerError
 from antiphon.responses.log import EventLog, read_frame
 from antiphon.spec import Contract
 from antiphon.spec.types import Response, StreamEvent
-from antiphon.store.base import Append, Lease, LeaseLost, Runs, StoreError, StoreUnavailable
+from antiphon.store.base import Runs
+from antiphon.store.failures import LeaseLost, StoreError, StoreUnavailable
+from antiphon.store.records import Append, Lease
 
 _logger = structlog.get_logger("antiphon.responses")
 

@@ -7,7 +7,7 @@ from antiphon.errors import ContextLengthExceeded
 from antiphon.models.base import Generation, Model
 from antiphon.principal import Principal
 from antiphon.responses.request import EffectiveRequest
-from antiphon.store.base import ItemBody
+from antiphon.store.records import ItemBody
 from antiphon.turn import Message, Turn
 
 

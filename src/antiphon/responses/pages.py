@@ -3,7 +3,7 @@
 from typing import cast
 
 from antiphon.spec.types import ItemList, ItemResource
-from antiphon.store.base import Page
+from antiphon.store.records import Page
 
 
 def item_list(page: Page) -> ItemList:

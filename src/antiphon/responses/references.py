@@ -7,7 +7,8 @@ from antiphon.errors import InvalidValue, ItemNotFound
 from antiphon.principal import Principal
 from antiphon.responses.items import references
 from antiphon.responses.refusals import shortened, told
-from antiphon.store.base import NotFound, Responses
+from antiphon.store.base import Responses
+from antiphon.store.failures import NotFound
 
 
 async def resolved(

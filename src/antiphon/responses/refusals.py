@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import structlog
 
 from antiphon import errors
-from antiphon.store import base as store
+from antiphon.store import failures as store
 
 _logger = structlog.get_logger("antiphon.responses")
 _RETRY = {"retry-after": "1"}

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from antiphon.errors import InvalidEncryptedContent
 from antiphon.principal import Principal
-from antiphon.store.base import ItemBody
+from antiphon.store.records import ItemBody
 
 
 class Unsealed(Protocol):

@@ -13,7 +13,7 @@ from antiphon.responses.items import turn_entries
 from antiphon.responses.presentation import Presentation
 from antiphon.responses.tools import effective_tools, tool_table
 from antiphon.spec.types import EffectiveServiceTier, ReasoningEffort, Response
-from antiphon.store.base import ItemBody
+from antiphon.store.records import ItemBody
 from antiphon.turn import Sampling, Turn
 
 #: The tiers that differ from the default. What hosted services call fast is urgent here.

@@ -9,7 +9,7 @@ from antiphon.responses.refusals import told
 from antiphon.responses.worker import Worker
 from antiphon.spec.types import StateKind, StoreCounts, StoreStatus
 from antiphon.spec.types import StoreCounters as Counters
-from antiphon.store.base import StoreCounters, StoreStats
+from antiphon.store.records import StoreCounters, StoreStats
 
 
 class Counted(Protocol):

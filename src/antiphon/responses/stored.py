@@ -24,16 +24,9 @@ from antiphon.responses.stored_run import StoredRun
 from antiphon.responses.tails import StoredTail
 from antiphon.responses.worker import Worker
 from antiphon.spec.types import Response
-from antiphon.store.base import (
-    Accepted,
-    Idempotency,
-    KeyReused,
-    NewResponse,
-    Order,
-    Page,
-    Record,
-    Store,
-)
+from antiphon.store.base import Store
+from antiphon.store.failures import KeyReused
+from antiphon.store.records import Accepted, Idempotency, NewResponse, Order, Page, Record
 
 
 class StoredOptions(Protocol):

@@ -11,7 +11,7 @@ from antiphon.responses.fold import FoldError, fold
 from antiphon.responses.journal import StoredLog
 from antiphon.responses.run import Run
 from antiphon.spec.types import Response
-from antiphon.store.base import LeaseLost, StoreError
+from antiphon.store.failures import LeaseLost, StoreError
 
 _logger = structlog.get_logger("antiphon.responses")
 

@@ -5,7 +5,8 @@ from typing import Protocol
 
 import structlog
 
-from antiphon.store.base import StoreError, Swept
+from antiphon.store.failures import StoreError
+from antiphon.store.records import Swept
 
 _logger = structlog.get_logger("antiphon.responses")
 

@@ -23,8 +23,10 @@ from antiphon.responses.journal import Journal, StoredLog
 from antiphon.responses.maker import prepared
 from antiphon.responses.request import EffectiveRequest
 from antiphon.responses.stored_run import StoredRun
-from antiphon.store.base import Lease, LeaseLost, Store, StoreError
-from antiphon.store.base import Run as Claimed
+from antiphon.store.base import Store
+from antiphon.store.failures import LeaseLost, StoreError
+from antiphon.store.records import Lease
+from antiphon.store.records import Run as Claimed
 
 _logger = structlog.get_logger("antiphon.responses")
 

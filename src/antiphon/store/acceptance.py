@@ -9,24 +9,19 @@ from sqlalchemy import Connection, func, insert, select, text
 
 from antiphon.principal import Principal
 from antiphon.store import conversation_rows, rows, schema, upserts
-from antiphon.store.base import (
-    ACTIVE,
-    Accepted,
+from antiphon.store.eviction import make_room
+from antiphon.store.failures import (
     ConversationBusy,
-    Idempotency,
     KeyReused,
-    Lease,
-    NewResponse,
     NotContinuable,
     StillActive,
-    StoreLimits,
     TooDeep,
     TooLarge,
     TooMany,
 )
-from antiphon.store.eviction import make_room
 from antiphon.store.lines import Extended
 from antiphon.store.owners import Owner
+from antiphon.store.records import ACTIVE, Accepted, Idempotency, Lease, NewResponse, StoreLimits
 from antiphon.store.removal import Removed, count_responses
 from antiphon.store.session import notify
 from antiphon.store.shared import Shared

@@ -23,7 +23,8 @@ from obstore.exceptions import BaseError
 from obstore.store import LocalStore, MemoryStore, ObjectStore, S3Store
 
 from antiphon.errors import StartError
-from antiphon.store.base import Blobs, Corrupt, StoreUnavailable
+from antiphon.store.base import Blobs
+from antiphon.store.failures import Corrupt, StoreUnavailable
 
 _NAME = re.compile(r"[0-9a-f]{8,128}")
 _S3_OPTIONS = {"endpoint", "region"}

@@ -5,13 +5,14 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
 from antiphon.principal import Principal
-from antiphon.store.base import Blobs, Store, StoreCounters, StoreLimits, StoreStats
+from antiphon.store.base import Blobs, Store
 from antiphon.store.conversations import SqlConversations
 from antiphon.store.database import Database
 from antiphon.store.deliveries import SqlDeliveries
 from antiphon.store.export import Entry, export
 from antiphon.store.lines import Lines
 from antiphon.store.owners import Owners
+from antiphon.store.records import StoreCounters, StoreLimits, StoreStats
 from antiphon.store.responses import SqlResponses
 from antiphon.store.retention import Sweeper
 from antiphon.store.runs import SqlRuns

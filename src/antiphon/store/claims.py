@@ -9,9 +9,10 @@ from sqlalchemy import ColumnElement, Connection, or_, select, update
 from antiphon.principal import Principal
 from antiphon.spec.types import Response
 from antiphon.store import schema
-from antiphon.store.base import ACTIVE, Corrupt, History, Lease, Run
 from antiphon.store.events import read_events
+from antiphon.store.failures import Corrupt
 from antiphon.store.items import object_of
+from antiphon.store.records import ACTIVE, History, Lease, Run
 from antiphon.store.shared import Shared
 
 _RESPONSES = schema.responses

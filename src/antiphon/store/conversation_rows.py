@@ -6,9 +6,10 @@ from typing import Any
 from sqlalchemy import Connection, Row, bindparam, delete, func, select, update
 
 from antiphon.store import schema
-from antiphon.store.base import ACTIVE, NotFound
+from antiphon.store.failures import NotFound
 from antiphon.store.items import is_sane
 from antiphon.store.owners import Owner
+from antiphon.store.records import ACTIVE
 from antiphon.store.removal import prune_lines
 
 _CONVERSATIONS = schema.conversations

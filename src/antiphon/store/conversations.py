@@ -10,20 +10,12 @@ from sqlalchemy import Connection, Row, insert, literal, select, update
 
 from antiphon.principal import Principal
 from antiphon.store import conversation_rows, large_items, rows, schema
-from antiphon.store.base import (
-    Conversation,
-    ConversationBusy,
-    History,
-    ItemBody,
-    NotFound,
-    Order,
-    Page,
-    TooLarge,
-)
+from antiphon.store.failures import ConversationBusy, NotFound, TooLarge
 from antiphon.store.items import is_sane, object_of
 from antiphon.store.lines import new_line
 from antiphon.store.owners import Owner
 from antiphon.store.pages import page
+from antiphon.store.records import Conversation, History, ItemBody, Order, Page
 from antiphon.store.removal import prune_lines
 from antiphon.store.shared import Shared
 

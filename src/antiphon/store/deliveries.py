@@ -8,8 +8,8 @@ import orjson
 import structlog
 from sqlalchemy import Connection, Row, delete, func, select, update
 
-from antiphon.store.base import Corrupt
 from antiphon.store.database import Database
+from antiphon.store.failures import Corrupt
 from antiphon.store.schema import deliveries, owners
 from antiphon.store.sealing import Sealer
 

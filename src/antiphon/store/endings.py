@@ -8,8 +8,8 @@ from sqlalchemy import Connection, Row, bindparam, insert, select, update
 
 from antiphon.spec.types import Response
 from antiphon.store import schema
-from antiphon.store.base import Lease
 from antiphon.store.owners import Owner
+from antiphon.store.records import Lease
 from antiphon.store.removal import count_responses, prune_lines
 from antiphon.store.session import notify
 from antiphon.store.shared import Shared

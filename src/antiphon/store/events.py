@@ -5,7 +5,8 @@ from typing import Any
 from sqlalchemy import Connection, Row, bindparam, delete, func, select
 
 from antiphon.store import schema
-from antiphon.store.base import ACTIVE, Corrupt, EventPage, StoreLimits
+from antiphon.store.failures import Corrupt
+from antiphon.store.records import ACTIVE, EventPage, StoreLimits
 from antiphon.store.sealing import Box
 
 _EVENTS = schema.events
@@ -82,9 +83,7 @@ def trim(
     for number, size in sizes:
         keep_from = number
         too_many = num_events - cut > limits.events_per_run
-        if number >= before or not (
-            too_many or num_bytes - cut_bytes > limits.event_bytes_per_run
-        ):
+        if number >= before or not (too_many or num_bytes - cut_bytes > limits.event_bytes_per_run):
             break
         cut += 1
         cut_bytes += size - overhead

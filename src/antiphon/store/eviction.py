@@ -5,8 +5,9 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Select, func, select, true
 
 from antiphon.store import schema
-from antiphon.store.base import StoreLimits, TooMany
+from antiphon.store.failures import TooMany
 from antiphon.store.owners import Owner
+from antiphon.store.records import StoreLimits
 from antiphon.store.removal import Removed, remove_responses
 from antiphon.store.rows import ended
 

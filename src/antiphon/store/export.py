@@ -17,7 +17,7 @@ from sqlalchemy import Connection, Row, Select, select
 
 from antiphon.principal import Principal
 from antiphon.store import rows, schema
-from antiphon.store.base import Corrupt, NotFound
+from antiphon.store.failures import Corrupt, NotFound
 from antiphon.store.items import object_of
 from antiphon.store.owners import Owner
 from antiphon.store.rows import record_of, unexpired

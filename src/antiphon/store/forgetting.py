@@ -6,9 +6,11 @@ from sqlalchemy import Connection, delete, select
 
 from antiphon.principal import Principal
 from antiphon.store import schema
-from antiphon.store.base import ACTIVE, Blobs, NotFound, StillActive, Swept
+from antiphon.store.base import Blobs
 from antiphon.store.conversation_rows import remove_conversations
+from antiphon.store.failures import NotFound, StillActive
 from antiphon.store.owners import Owner
+from antiphon.store.records import ACTIVE, Swept
 from antiphon.store.removal import prune_lines, remove_items, remove_responses
 from antiphon.store.session import notify
 from antiphon.store.shared import Shared

@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from antiphon.store.base import Corrupt, ItemBody
+from antiphon.store.failures import Corrupt
+from antiphon.store.records import ItemBody
 
 #: What an id must look like to be kept: it is searched for, so it stands in a column as it is.
 _SANE = re.compile(r"[A-Za-z0-9_.:-]{1,128}")

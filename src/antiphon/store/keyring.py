@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from sqlalchemy import Connection, select, update
 
 from antiphon.errors import StartError
-from antiphon.store.base import Corrupt
+from antiphon.store.failures import Corrupt
 from antiphon.store.schema import owners
 
 _FORM = b"\x01"

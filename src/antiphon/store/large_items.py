@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 
 from antiphon.principal import Principal
 from antiphon.store import schema, upserts
-from antiphon.store.base import StoreUnavailable
+from antiphon.store.failures import StoreUnavailable
 from antiphon.store.lines import BlobsWanted, blob_name
 from antiphon.store.shared import Shared
 

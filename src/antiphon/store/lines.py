@@ -8,10 +8,12 @@ from sqlalchemy import Connection, bindparam, literal, select, update
 from sqlalchemy import insert as plain_insert
 
 from antiphon.store import items, schema
-from antiphon.store.base import Blobs, Corrupt, ItemBody
+from antiphon.store.base import Blobs
+from antiphon.store.failures import Corrupt
 from antiphon.store.items import Content
 from antiphon.store.owners import Owner
 from antiphon.store.prefix_cache import PrefixCache
+from antiphon.store.records import ItemBody
 
 T = TypeVar("T")
 

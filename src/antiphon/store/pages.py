@@ -7,10 +7,11 @@ item says where the next page begins.
 from sqlalchemy import Connection, and_, bindparam, exists, func, select
 
 from antiphon.store import schema
-from antiphon.store.base import NotFound, Order, Page
+from antiphon.store.failures import NotFound
 from antiphon.store.items import is_sane
 from antiphon.store.lines import Lines
 from antiphon.store.owners import Owner
+from antiphon.store.records import Order, Page
 
 _ITEMS = schema.items
 _PLACES = schema.line_items

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from antiphon.store.base import ItemBody
+from antiphon.store.records import ItemBody
 
 # What a parsed item takes: its text, and the objects around it.
 _TEXT_FACTOR = 2

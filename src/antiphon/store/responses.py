@@ -9,26 +9,23 @@ from sqlalchemy import Connection, Row, and_, bindparam, exists, or_, select, up
 from antiphon.principal import Principal
 from antiphon.store import large_items, rows, schema
 from antiphon.store.acceptance import Acceptance, check_continuable, made_with
-from antiphon.store.base import (
+from antiphon.store.events import read_events
+from antiphon.store.failures import NotFound, Refused, StillActive, StoreUnavailable
+from antiphon.store.items import is_sane
+from antiphon.store.lines import chunks
+from antiphon.store.owners import Owner
+from antiphon.store.pages import page
+from antiphon.store.records import (
     Accepted,
     EventPage,
     History,
     Idempotency,
     ItemBody,
     NewResponse,
-    NotFound,
     Order,
     Page,
     Record,
-    Refused,
-    StillActive,
-    StoreUnavailable,
 )
-from antiphon.store.events import read_events
-from antiphon.store.items import is_sane
-from antiphon.store.lines import chunks
-from antiphon.store.owners import Owner
-from antiphon.store.pages import page
 from antiphon.store.removal import remove_responses
 from antiphon.store.session import notify
 from antiphon.store.shared import Shared

@@ -11,10 +11,10 @@ from sqlalchemy import ColumnElement, Connection, delete, select, tuple_, update
 
 from antiphon.principal import Principal
 from antiphon.store import orphans, schema
-from antiphon.store.base import ACTIVE, Swept
 from antiphon.store.conversation_rows import remove_conversations
 from antiphon.store.forgetting import forget
 from antiphon.store.lines import CHUNK
+from antiphon.store.records import ACTIVE, Swept
 from antiphon.store.removal import Removed, prune_lines, remove_items, remove_responses
 from antiphon.store.rows import ended
 from antiphon.store.shared import Shared

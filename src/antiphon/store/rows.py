@@ -7,10 +7,11 @@ from sqlalchemy import ColumnElement, Connection, Row, bindparam, or_, select
 from antiphon.principal import Principal
 from antiphon.spec.types import Response
 from antiphon.store import schema
-from antiphon.store.base import ACTIVE, NotFound, Record
+from antiphon.store.failures import NotFound
 from antiphon.store.items import is_sane, object_of
 from antiphon.store.lines import Lines
 from antiphon.store.owners import Owner, Owners
+from antiphon.store.records import ACTIVE, Record
 
 _RESPONSES = schema.responses
 

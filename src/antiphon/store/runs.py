@@ -22,11 +22,12 @@ from sqlalchemy import (
 
 from antiphon.principal import Principal
 from antiphon.store import endings, events, large_items, schema
-from antiphon.store.base import ACTIVE, Append, Corrupt, Heartbeat, Lease, Run
 from antiphon.store.claims import Claimed, Wanted, claim, load
+from antiphon.store.failures import Corrupt
 from antiphon.store.items import is_sane
 from antiphon.store.lines import CHUNK, BlobsWanted
 from antiphon.store.prepared import Prepared, Values
+from antiphon.store.records import ACTIVE, Append, Heartbeat, Lease, Run
 from antiphon.store.session import notify
 from antiphon.store.shared import Shared
 

@@ -20,7 +20,7 @@ from typing import Protocol
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from antiphon.store.base import Corrupt
+from antiphon.store.failures import Corrupt
 from antiphon.store.keyring import MasterKeys
 
 _PLAIN = 0

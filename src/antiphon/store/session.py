@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from antiphon.store.base import Corrupt, StoreUnavailable
+from antiphon.store.failures import Corrupt, StoreUnavailable
 
 T = TypeVar("T")
 

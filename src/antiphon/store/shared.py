@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from antiphon.store.base import StoreCounters, StoreLimits
 from antiphon.store.database import Database
 from antiphon.store.lines import Lines
 from antiphon.store.owners import Owners
+from antiphon.store.records import StoreCounters, StoreLimits
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterable
 from contextlib import suppress
 from itertools import count
 
-from antiphon.store.base import StoreUnavailable
 from antiphon.store.database import Database
+from antiphon.store.failures import StoreUnavailable
 from antiphon.store.listener import Listener
 
 _POLL_SECONDS = 1.0

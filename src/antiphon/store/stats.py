@@ -3,7 +3,7 @@
 from sqlalchemy import Connection, Table, func, select
 
 from antiphon.store import schema
-from antiphon.store.base import StoreStats
+from antiphon.store.records import StoreStats
 from antiphon.store.rows import unexpired
 from antiphon.store.shared import Shared
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import Generic, Protocol, TypeVar
 
-from antiphon.store.base import StoreUnavailable
+from antiphon.store.failures import StoreUnavailable
 
 T = TypeVar("T")
 

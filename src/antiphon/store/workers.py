@@ -6,8 +6,8 @@ from functools import partial
 import orjson
 from sqlalchemy import Connection, delete, insert, select, update
 
-from antiphon.store.base import WorkerInfo
 from antiphon.store.database import Database
+from antiphon.store.records import WorkerInfo
 from antiphon.store.schema import workers
 from antiphon.store.session import notify
 

@@ -14,8 +14,9 @@ import httpx
 import orjson
 import structlog
 
-from antiphon.store.base import Signals, StoreError
+from antiphon.store.base import Signals
 from antiphon.store.deliveries import Delivery, SqlDeliveries
+from antiphon.store.failures import StoreError
 from antiphon.webhooks.addresses import AddressRefused, Resolve, addresses_of, look_up
 from antiphon.webhooks.options import WebhookOptions
 
