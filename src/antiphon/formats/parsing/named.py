@@ -4,7 +4,7 @@ from antiphon.formats.parsing.arguments import read_arguments
 from antiphon.formats.parsing.literals import GemmaLiterals, Malformed
 from antiphon.formats.parsing.output import OpenCall
 from antiphon.formats.parsing.reading import Header, Reading
-from antiphon.formats.parsing.source import Mark, Steps, pieces
+from antiphon.formats.parsing.source import Mark, Marks, Steps, pieces
 
 
 class JsonCalls:
@@ -36,6 +36,7 @@ class GemmaCalls:
         self._reading = reading
         self._header = Header(reading, [Mark("object", ("{",))])
         self._literals = GemmaLiterals(reading.source, reading.tokens)
+        self._close = Marks([Mark("close", pieces(reading.dialect.call_close))])
 
     def read(self) -> Steps[bool]:
         """See `CallReader.read`."""
@@ -52,5 +53,6 @@ class GemmaCalls:
         try:
             yield from self._literals.value(call.write)
         except Malformed:
+            yield from self._reading.source.until(self._close, lambda text: None)
             return
         call.end()

@@ -69,7 +69,7 @@ class Output:
         self.tools: Mapping[str, Tool] = {tool.name: tool for tool in tools}
         self._deltas: list[Delta] = []
         self._logprobs: deque[tuple[int, int, tuple[TokenLogprob, ...]]] = deque()
-        self._num_calls = 0
+        self.num_calls = 0
         self._last: type[Delta] | None = None
 
     def plain(self, text: str, *, in_json: bool = False) -> str:
@@ -109,8 +109,8 @@ class Output:
         """A call begins. Raises `UndeclaredCall` if there is no such tool."""
         known = self.declared(self.plain(name))
         if known is None:
-            raise UndeclaredCall(self.plain(name))
-        number, self._num_calls = self._num_calls, self._num_calls + 1
+            raise UndeclaredCall(self.plain(name).removeprefix(_PREFIX))
+        number, self.num_calls = self.num_calls, self.num_calls + 1
         tool = self.tools[known]
         self.add(CallStart(number, tool.name, tool.custom))
         return OpenCall(self, number, tool)

@@ -69,7 +69,9 @@ def call_marks(dialect: Dialect) -> list[Mark]:
     if dialect.section_open:
         for opening in (dialect.section_open, *dialect.also_open):
             found.append(Mark("section", pieces(opening), inner))
-    follows = ("{", "[") if dialect.codec == "envelope" else ()
+    follows: tuple[str, ...] = ("{", "[") if dialect.codec == "envelope" else ()
+    if dialect.codec == "gemma":
+        follows = pieces(dialect.name_open)
     others = () if dialect.section_open else dialect.also_open
     for opening in (dialect.call_open, *others):
         if opening and not opening.startswith("{"):
@@ -80,7 +82,8 @@ def call_marks(dialect: Dialect) -> list[Mark]:
 def closing_marks(dialect: Dialect) -> list[Mark]:
     """What closes a call or a section, whole and in parts that are left of it."""
     found = []
-    for marker in (dialect.call_close, dialect.section_close):
+    others = [f"</{one[1:]}" for one in dialect.also_open if one[0] == "<" and dialect.section_open]
+    for marker in (dialect.call_close, dialect.section_close, *others):
         parts = pieces(marker)
         found.append(Mark("closer", parts))
         found += [Mark("closer", (part,)) for part in parts if part[0] == "<" or is_token(part)]

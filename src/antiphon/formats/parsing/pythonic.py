@@ -13,6 +13,7 @@ from antiphon.turn import Tool
 
 # What ends a name, and what cannot be in one.
 _NAME_END = Marks([Mark("call", ("(",)), *(Mark("none", (char,)) for char in "[]){},:;'\"\n<>")])
+_NOTHING = Marks([])
 _RAW = Marks([Mark("raw", pieces(RAW_INPUT_OPEN))])
 
 
@@ -44,7 +45,9 @@ class PythonicCalls:
             try:
                 yield from self._arguments(call)
             except Malformed:
-                return True
+                yield from self._source.until(
+                    _NOTHING, lambda text: None
+                )  # What it means, who knows.
             if not (yield from self._literals.skip(",")):
                 yield from self._literals.skip("]")
                 return True

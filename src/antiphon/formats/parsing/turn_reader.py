@@ -33,6 +33,7 @@ class TurnReader:
 
     def __init__(self, reading: Reading, *, calls: bool, starts_in_reasoning: bool) -> None:
         self._source = reading.source
+        self._output = reading.output
         self._calls = call_reader(reading)
         self._prose = Prose(
             reading.source, reading.output, prose_marks(reading.dialect, calls=calls)
@@ -61,6 +62,7 @@ class TurnReader:
     def _call(self, mark: Mark) -> Steps[bool]:
         """Reads calls from behind the mark that opened them; False if there are none."""
         self.in_call = True
+        num_before = self._output.num_calls
         try:
             if mark.kind == "section" and not self._together:
                 began = yield from self._section()
@@ -70,7 +72,7 @@ class TurnReader:
                     yield from self._section()
         except Ended:
             self.in_call = self._source.kept
-            if self.in_call and mark.kind == "bare":
+            if self.in_call and mark.kind == "bare" and self._output.num_calls == num_before:
                 self.in_call = False
                 self._prose.rest()
             raise
