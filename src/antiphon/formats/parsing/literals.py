@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from antiphon.formats.dialects.dialect import GEMMA_QUOTE
+from antiphon.formats.parsing.arguments import read_json
 from antiphon.formats.parsing.source import (
     TOKEN_CHARACTERS,
     Ended,
@@ -256,6 +257,9 @@ class GemmaLiterals(_Literals):
         self._quote = Marks([Mark("quote", (tokens.coded(GEMMA_QUOTE[0]),))])
 
     def _string(self, write: Write) -> Steps[bool]:
+        if (yield from self._source.char()) == '"':  # JSON's own, by mistake.
+            yield from read_json(self._source, write)
+            return True
         if not (yield from self._source.mark(self._quote)):
             return False
         write('"')
