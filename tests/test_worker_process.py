@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 import httpx
 import pytest
@@ -123,6 +124,11 @@ def test_a_front_and_a_worker_answer_together(worker, front, configs):
     assert process.end(signal.SIGTERM) == 128 + signal.SIGTERM
     ended = [line for line in map(json.loads, process.log) if line["event"] == "response"]
     assert [line["outcome"] for line in ended] == ["completed", "completed"]
+    # Processes on one file hear of one another within a second.
+    models = url.replace("/responses", "/models")
+    deadline = time.monotonic() + 30
+    while httpx.get(models).json()["data"]:
+        assert time.monotonic() < deadline
     assert httpx.post(url, json={"input": "Hi"}, timeout=30).status_code == 503
 
 
