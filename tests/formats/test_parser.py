@@ -289,6 +289,7 @@ def test_a_missing_brace_at_the_end_is_no_loss():
         ('{"city": "a</tool_call>\\"}{\\\\"}', '{"city": "a</tool_call>\\"}{\\\\"}'),
         ('{ "tags" : [ [ ] , { } ] }', '{ "tags" : [ [ ] , { } ] }'),
         ('"{\\"city\\": \\"\\u00d8 \\ud83c\\udf89\\"}"', '{"city": "Ø 🎉"}'),
+        ('""', "{}"),
         ("null", "{}"),
         ("[1, 2]", "[1, 2]"),
     ],
@@ -663,3 +664,12 @@ def test_a_token_that_is_partly_a_mark_comes_with_its_text():
     deltas += reader.feed('_call>{"name": "get_time"}', (logprob("rest"),))
     assert deltas[0] == TextDelta("Hi.", (logprob("Hi.\n<tool"),))
     assert items(deltas) == [("text", "Hi."), call("get_time", "{}")]
+
+
+def test_text_that_was_taken_for_a_call_keeps_its_tokens():
+    reader = parser("llama-3")
+    words = ['{"', "name", '":', ' "', "Ann", '",', ' "', "age", '":', " 3", "}"]
+    deltas = [d for word in words for d in reader.feed(word, (logprob(word),))]
+    deltas += reader.finish()
+    assert items(deltas) == [("text", "".join(words))]
+    assert [token.text for d in deltas for token in d.logprobs] == words

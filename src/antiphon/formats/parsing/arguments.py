@@ -28,7 +28,10 @@ def read_arguments(source: Source, call: OpenCall) -> Steps[bool]:
         yield from read_raw_input(source, call)
     elif first == '"':
         source.at += 1
-        yield from read_string(source, call.write_raw if call.tool.custom else call.write)
+        empty = (yield from source.char()) == '"'
+        yield from read_string(source, call.write_raw)
+        if empty and not call.tool.custom:
+            call.write("{}")
     elif first in "{[":
         if not (yield from read_json(source, call.write)):
             return False

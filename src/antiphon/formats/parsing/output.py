@@ -82,7 +82,7 @@ class Output:
 
     def take(self) -> list[Delta]:
         """The deltas since the last time."""
-        while self._logprobs and self._logprobs[0][1] <= self._source.offset:
+        while self._logprobs and self._logprobs[0][1] <= self._source.settled:
             self._logprobs.popleft()
         deltas, self._deltas = self._deltas, []
         return deltas

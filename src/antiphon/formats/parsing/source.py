@@ -144,6 +144,11 @@ class Source:
         return self._before + self.at
 
     @property
+    def settled(self) -> int:
+        """How far it is read for good, with no way back."""
+        return self._before + (self.at if self._kept is None else min(self._kept, self.at))
+
+    @property
     def length(self) -> int:
         """How much has come in all."""
         return self._before + len(self.text)
