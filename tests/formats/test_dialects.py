@@ -337,6 +337,7 @@ def test_a_dialect_may_be_named():
         # A model that reasons in another family's way.
         (TEMPLATES["mistral-v13"] + "<think>\n", Reasoning("<think>", "</think>")),
         (frame("!!", think="[THINK]…[/THINK]"), Reasoning("[THINK]", "[/THINK]")),
+        (frame("!!", think="<mm:think>…</mm:think>"), Reasoning("<mm:think>", "</mm:think>")),
     ],
 )  # fmt: skip
 def test_the_marks_of_reasoning_are_the_template_s(source, marks):

@@ -25,6 +25,8 @@ from antiphon.turn import Call, CallArguments, CallEnd, CallStart, Message, Tool
 
 GENERIC = "generic"
 
+#: Marks of families whose calls have no row.
+_OTHER_REASONING = (Reasoning("<mm:think>", "</mm:think>"),)
 _LEAST_MARKER = 5  # Characters of a marker that is not in a text by chance.
 _QUESTION = Message("user", "probequestion")
 _PARAMETERS = {
@@ -169,7 +171,7 @@ def _with_reasoning(template: Probed, row: Dialect) -> Dialect:
     if row.channels:
         return row
     known = {r.reasoning for r in DIALECTS.values() if r.reasoning and not r.channels}
-    in_order = sorted(known, key=lambda marks: -len(marks.open))
+    in_order = sorted({*known, *_OTHER_REASONING}, key=lambda marks: -len(marks.open))
     rendered = template.probe([_QUESTION, Said("probeanswer", "probereason")]) or ""
     for marks in in_order:
         if _stands_between(marks, rendered):
