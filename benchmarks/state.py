@@ -13,10 +13,16 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from state_common import Figure
+from state_serving import chain, idle, lag, memory, replay
 from state_storing import storing
 
 BENCHMARKS: Mapping[str, Callable[[Path | None], Iterator[Figure]]] = {
     "storing": storing,
+    "chain": chain,
+    "lag": lag,
+    "replay": replay,
+    "idle": idle,
+    "memory": memory,
 }
 
 
