@@ -27,6 +27,7 @@ from antiphon.errors import StartError
 from antiphon.store.migrations import bring_up_to_date
 from antiphon.store.session import PostgresSession, Session, SqliteSession, notify
 from antiphon.store.threads import Threads
+from antiphon.store.wal_sync import WalSync
 
 __all__ = ["Database", "notify"]
 
@@ -63,6 +64,8 @@ class Database:
         self._listeners: list[Told] = []
         #: Tells this process from others that use the database.
         self.name = secrets.token_hex(8)
+        file = _file_of(engine.url) if self.dialect == "sqlite" else None
+        self._wal_sync = None if file is None else WalSync(file)
         if self.dialect == "postgresql":
             reading = engine.execution_options(
                 isolation_level="REPEATABLE READ", postgresql_readonly=True
@@ -166,6 +169,8 @@ class Database:
         self._writers.close()
         if self._readers is not self._writers:
             self._readers.close()
+        if self._wal_sync is not None:
+            self._wal_sync.close()
         self._engine.dispose()
 
     def _threads(self, number: int, connect: Callable[[], Connection]) -> Threads[Session]:
@@ -173,7 +178,7 @@ class Database:
             return Threads(
                 *(PostgresSession(connect, self._told, self.name) for _ in range(number))
             )
-        return Threads(*(SqliteSession(connect, self._told) for _ in range(number)))
+        return Threads(*(SqliteSession(connect, self._told, self._wal_sync) for _ in range(number)))
 
     def _told(self, topics: Collection[str]) -> None:
         for told in self._listeners:

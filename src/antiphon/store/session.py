@@ -11,6 +11,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from antiphon.store.failures import Corrupt, StoreUnavailable
+from antiphon.store.wal_sync import WalSync
 
 T = TypeVar("T")
 
@@ -150,10 +151,19 @@ class Session(ABC):
 
 
 class SqliteSession(Session):
-    """On SQLite. The driver begins nothing by itself."""
+    """On SQLite. The driver begins nothing by itself. `wal_sync` is for a file."""
 
     _durable: bool | None = None
     _version: int | None = None
+
+    def __init__(
+        self,
+        connect: Callable[[], Connection],
+        told: Callable[[Collection[str]], None],
+        wal_sync: WalSync | None = None,
+    ) -> None:
+        super().__init__(connect, told)
+        self._wal_sync = wal_sync
 
     def changed_elsewhere(self) -> bool:
         """Whether another connection has committed since the last call."""
@@ -179,6 +189,8 @@ class SqliteSession(Session):
         if write and durable is not self._durable:
             execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
             self._durable = durable
+        if write and not durable and self._wal_sync is not None:
+            self._wal_sync.committing()
         execute("BEGIN IMMEDIATE" if write else "BEGIN")
 
     def _after_begin(self, connection: Connection, write: bool, durable: bool) -> None:
