@@ -123,7 +123,7 @@ def turns(draw: st.DrawFn, dialect: Dialect) -> tuple[str, list[Item]]:
 
 @every_dialect
 def test_what_is_spelled_is_read_back_however_it_is_cut(name: str):
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=40, deadline=None)
     @given(turns(DIALECTS[name]), places)
     def check(turn: tuple[str, list[Item]], where: list[int]) -> None:
         output, expected = turn
@@ -167,7 +167,7 @@ def scraps(dialect: Dialect) -> list[str]:
 def test_scraps_in_any_order_come_to_the_same_however_they_are_cut(name: str):
     dialect = DIALECTS[name]
 
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=80, deadline=None)
     @given(
         st.lists(st.sampled_from(scraps(dialect)), max_size=25).map("".join),
         places,
@@ -184,7 +184,7 @@ def test_scraps_in_any_order_come_to_the_same_however_they_are_cut(name: str):
 
 @every_dialect
 def test_what_was_told_stays_wherever_the_output_ends(name: str):
-    @settings(max_examples=10, deadline=None)
+    @settings(max_examples=6, deadline=None)
     @given(turns(DIALECTS[name]))
     def check(turn: tuple[str, list[Item]]) -> None:
         output, _ = turn
