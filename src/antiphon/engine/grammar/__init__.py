@@ -1,1 +1,0 @@
-"""Grammars that hold what is said to a form, token by token."""
