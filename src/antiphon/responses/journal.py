@@ -1,9 +1,8 @@
 """Logs that are stored: what they take in is committed before any reader gets it.
 
 The events of all runs of this process that are there at one moment are committed together. What
-comes after some quiet is committed at once, and so are ends. Between them, as a commit costs about a
-tenth of what a small model needs for a token, there is a pause that nobody sees, and what comes in
-meanwhile goes into one.
+comes after some quiet is committed at once, and so are ends. Otherwise a pause that nobody sees is
+between two commits, as one costs about a tenth of what a small model needs for a token.
 """
 
 import asyncio

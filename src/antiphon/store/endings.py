@@ -4,11 +4,12 @@ import secrets
 from typing import Any
 
 import orjson
-from sqlalchemy import Connection, Row, bindparam, insert, select, update
+from sqlalchemy import Connection, bindparam, insert, null, select, update
 
 from antiphon.spec.types import Response
 from antiphon.store import schema
 from antiphon.store.owners import Owner
+from antiphon.store.prepared import Prepared
 from antiphon.store.records import Lease
 from antiphon.store.removal import count_responses, prune_lines
 from antiphon.store.session import notify
@@ -19,9 +20,29 @@ _CONVERSATIONS = schema.conversations
 #: How a response ends that its conversation goes on from.
 _CONTINUABLE = ("completed", "incomplete")
 
-# Made once, as making them costs more than running them.
-_BY_KEY = select(_RESPONSES).where(_RESPONSES.c.key == bindparam("key"))
-_CHANGE = update(_RESPONSES).where(_RESPONSES.c.key == bindparam("at"))
+_BY_KEY = Prepared(select(_RESPONSES).where(_RESPONSES.c.key == bindparam("key")))
+_ENDED: dict[str, Any] = {
+    "status": bindparam("how"),
+    "request": null(),
+    "worker": null(),
+    "lease_until": null(),
+    "ended_at": bindparam("now"),
+    "used_at": bindparam("now"),
+    "expires_at": bindparam("kept_until"),
+    "log_until": bindparam("told_until"),
+}
+_AT = update(_RESPONSES).where(_RESPONSES.c.key == bindparam("at"))
+_FAIL = Prepared(_AT.values(_ENDED))
+_END = Prepared(
+    _AT.values(
+        line=bindparam("on"),
+        output_end=bindparam("end"),
+        total_bytes=bindparam("num_bytes"),
+        size=bindparam("own_bytes"),
+        body=bindparam("sealed"),
+        **_ENDED,
+    )
+)
 
 
 def write_end(
@@ -40,7 +61,7 @@ def write_end(
     """
     # As whoever accepts a response does: first the owner, then lines and conversations.
     owner = shared.owners.locked(connection, lease.owner)
-    row = connection.execute(_BY_KEY, {"key": lease.key}).one()
+    row = _BY_KEY.first(connection, {"key": lease.key})
     output = shared.lines.extend(
         connection, owner, row.line, row.output_end, response["output"], ready=ready
     )
@@ -48,15 +69,15 @@ def write_end(
     # Sealing adds as much to one as to the other.
     grown = output.new_bytes + len(body) - len(row.body)
     now = shared.clock()
-    connection.execute(
-        _CHANGE,
+    _END.run(
+        connection,
         {
             "at": row.key,
-            "line": output.line,
-            "output_end": output.end,
-            "total_bytes": row.total_bytes + output.num_bytes,
-            "size": row.size + grown,
-            "body": body,
+            "on": output.line,
+            "end": output.end,
+            "num_bytes": row.total_bytes + output.num_bytes,
+            "own_bytes": row.size + grown,
+            "sealed": body,
             **_ended(shared, response["status"], now),
         },
     )
@@ -70,32 +91,28 @@ def write_end(
 
 def write_failure(connection: Connection, shared: Shared, lease: Lease) -> None:
     """End a run that cannot be read as failed, with whatever is stored of it."""
-    row = connection.execute(_BY_KEY, {"key": lease.key}).first()
+    row = _BY_KEY.first(connection, {"key": lease.key})
     if row is None or row.fence != lease.fence:
         return
     now = shared.clock()
-    connection.execute(_CHANGE, {"at": row.key, **_ended(shared, "failed", now)})
+    _FAIL.run(connection, {"at": row.key, **_ended(shared, "failed", now)})
     _leave_conversation(connection, row, now, None)
     _tell(connection, row)
 
 
 def _ended(shared: Shared, status: str, now: float) -> dict[str, Any]:
-    """What the columns of an ended response say."""
+    """What `_ENDED` is given."""
     kept = shared.limits.retention_seconds
     return {
-        "status": status,
-        "request": None,
-        "worker": None,
-        "lease_until": None,
-        "ended_at": now,
-        "used_at": now,
-        "expires_at": None if kept is None else now + kept,
-        "log_until": now + shared.limits.event_log_seconds,
+        "how": status,
+        "now": now,
+        "kept_until": None if kept is None else now + kept,
+        "told_until": now + shared.limits.event_log_seconds,
     }
 
 
 def _leave_conversation(
-    connection: Connection, row: Row[Any], now: float, end: tuple[int, int] | None
+    connection: Connection, row: Any, now: float, end: tuple[int, int] | None
 ) -> None:
     """Let a conversation go on, from `end` of a line or, if that is None, from where it was."""
     if row.conversation is None:
@@ -134,7 +151,7 @@ def _announce(
     notify(connection, "delivery")
 
 
-def _tell(connection: Connection, row: Row[Any]) -> None:
+def _tell(connection: Connection, row: Any) -> None:
     notify(connection, row.id)
     if row.background:
         notify(connection, "queue")  # There is room for another.

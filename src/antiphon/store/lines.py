@@ -13,6 +13,7 @@ from antiphon.store.failures import Corrupt
 from antiphon.store.items import Content
 from antiphon.store.owners import Owner
 from antiphon.store.prefix_cache import PrefixCache
+from antiphon.store.prepared import Prepared
 from antiphon.store.records import ItemBody
 
 T = TypeVar("T")
@@ -21,22 +22,40 @@ T = TypeVar("T")
 LARGE_BYTES = 64 * 2**10
 #: How many values one statement may name.
 CHUNK = 500
+#: So many items are quicker asked for one by one.
+_FEW = 8
 
 _LINES = schema.lines
 _ITEMS = schema.items
 _PLACES = schema.line_items
 
-# Made once, as making them costs more than running them.
-_GROW = (
+_GROW = Prepared(
     update(_LINES)
     .where(_LINES.c.key == bindparam("line"), _LINES.c.length == bindparam("known"))
     .values(length=_LINES.c.length + bindparam("by"))
 )
-_ITEM = plain_insert(_ITEMS)
-_PLACE = plain_insert(_PLACES)
-_KNOWN = select(_ITEMS.c.key, _ITEMS.c.id, _ITEMS.c.digest).where(
-    _ITEMS.c.owner == bindparam("owner"), _ITEMS.c.id.in_(bindparam("ids", expanding=True))
+_ITEM = Prepared(
+    plain_insert(_ITEMS)
+    .values(
+        owner=bindparam("whose"),
+        id=bindparam("name"),
+        digest=bindparam("sum"),
+        size=bindparam("num_bytes"),
+        body=bindparam("sealed"),
+        blob=bindparam("place"),
+    )
+    .returning(_ITEMS.c.key)
 )
+_PLACE = Prepared(
+    plain_insert(_PLACES).values(
+        line=bindparam("on"), position=bindparam("at"), item=bindparam("key")
+    )
+)
+_MINE = select(_ITEMS.c.key, _ITEMS.c.id, _ITEMS.c.digest).where(
+    _ITEMS.c.owner == bindparam("owner")
+)
+_KNOWN = _MINE.where(_ITEMS.c.id.in_(bindparam("ids", expanding=True)))
+_KNOWN_ONE = Prepared(_MINE.where(_ITEMS.c.id == bindparam("id")))
 _STRETCH = (
     select(_PLACES.c.position, _ITEMS.c.id, _ITEMS.c.body, _ITEMS.c.blob, _ITEMS.c.size)
     .join_from(_PLACES, _ITEMS, _PLACES.c.item == _ITEMS.c.key)
@@ -117,10 +136,10 @@ class Lines:
         writer = _ItemWriter(connection, owner, None if self.blobs is None else ready)
         writer.write(bodies)
         if bodies:
-            connection.execute(
-                _PLACE,
+            _PLACE.many(
+                connection,
                 [
-                    {"line": line, "position": length + index, "item": key}
+                    {"on": line, "at": length + index, "key": key}
                     for index, key in enumerate(writer.keys)
                 ],
             )
@@ -188,7 +207,7 @@ class Lines:
         if line is not None:
             if by == 0:
                 return line
-            if connection.execute(_GROW, {"line": line, "known": length, "by": by}).rowcount:
+            if _GROW.run(connection, {"line": line, "known": length, "by": by}):
                 return line
         copy = new_line(connection, owner, length + by)
         if line is not None:
@@ -256,35 +275,44 @@ class _ItemWriter:
             rows.append(self._row(id, digest, content, wanted))
         if wanted:
             raise BlobsWanted(wanted)
-        if rows:
-            self._connection.execute(_ITEM, rows)
-            keys |= self._known(row["id"] for row in rows)[1]
+        for row, made in zip(rows, _ITEM.each(self._connection, rows), strict=True):
+            assert made is not None
+            keys[row["name"]] = made[0]
         self.keys = [keys[id] for id in ids]
 
     def _row(self, id: str, digest: bytes, content: Content, wanted: list[bytes]) -> dict[str, Any]:
         row = {
-            "owner": self._owner.key,
-            "id": id,
-            "digest": digest,
-            "size": len(content.plain),
-            "body": None,
-            "blob": None,
+            "whose": self._owner.key,
+            "name": id,
+            "sum": digest,
+            "num_bytes": len(content.plain),
+            "sealed": None,
+            "place": None,
         }
         if self._ready is not None and len(content.plain) > LARGE_BYTES:
             name = blob_name(self._owner, content.plain)
             if name not in self._ready:
                 wanted.append(content.plain)
-            return row | {"blob": name}
-        return row | {"body": self._owner.box.seal(content.plain, f"item:{id}")}
+            return row | {"place": name}
+        return row | {"sealed": self._owner.box.seal(content.plain, f"item:{id}")}
 
     def _known(self, ids: Iterable[str | None]) -> tuple[dict[str, bytes], dict[str, int]]:
         """Digests and keys of the rows that have one of these ids."""
         digests: dict[str, bytes] = {}
         keys: dict[str, int] = {}
-        for chunk in chunks(sorted({id for id in ids if id is not None})):
-            for row in self._connection.execute(
-                _KNOWN, {"owner": self._owner.key, "ids": list(chunk)}
-            ):
-                digests[row.id] = row.digest
-                keys[row.id] = row.key
+        wanted = sorted({id for id in ids if id is not None})
+        for row in self._few(wanted) if len(wanted) <= _FEW else self._many(wanted):
+            digests[row.id] = row.digest
+            keys[row.id] = row.key
         return digests, keys
+
+    def _few(self, ids: Sequence[str]) -> Iterator[Any]:
+        for id in ids:
+            row = _KNOWN_ONE.first(self._connection, {"owner": self._owner.key, "id": id})
+            if row is not None:
+                yield row
+
+    def _many(self, ids: Sequence[str]) -> Iterator[Any]:
+        for chunk in chunks(ids):
+            values = {"owner": self._owner.key, "ids": list(chunk)}
+            yield from self._connection.execute(_KNOWN, values)

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, bindparam, select, update
 
 from antiphon.principal import Principal
 from antiphon.store import schema, upserts
+from antiphon.store.prepared import Prepared
 from antiphon.store.sealing import Box, Sealer
 
 _MAX_REMEMBERED = 1024
@@ -19,7 +20,7 @@ _MAX_REMEMBERED = 1024
 _BY_ID = select(schema.owners.c.key, schema.owners.c.data_key).where(
     schema.owners.c.id == bindparam("id")
 )
-_LOCKED = _BY_ID.with_for_update(key_share=True)
+_LOCKED = Prepared(_BY_ID.with_for_update(key_share=True))
 _BY_KEY = select(schema.owners.c.id, schema.owners.c.data_key).where(
     schema.owners.c.key == bindparam("key")
 )
@@ -57,14 +58,14 @@ class Owners:
 
     def locked(self, connection: Connection, principal: Principal) -> Owner:
         """The owner that a principal is, made if there is none, the row locked."""
-        row = connection.execute(_LOCKED, {"id": principal.id}).first()
+        row = _LOCKED.first(connection, {"id": principal.id})
         if row is None:
             connection.execute(
                 upserts.insert(connection, schema.owners)
                 .values(id=principal.id, data_key=self._sealer.new_data_key())
                 .on_conflict_do_nothing()
             )
-            row = connection.execute(_LOCKED, {"id": principal.id}).one()
+            row = _LOCKED.first(connection, {"id": principal.id})
         data_key = row.data_key
         if self._sealer.wants_key(data_key):
             data_key = self._sealer.new_data_key()

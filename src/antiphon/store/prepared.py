@@ -1,13 +1,15 @@
-"""Statements that run for nearly every token, without what Core costs each time.
+"""Statements that run for nearly every token or that an answer's end waits for, without what Core
+costs each time.
 
 They are written in Core and compiled once; then the driver gets their text. What they are given
 must be what the driver takes as it is: numbers, strings, bytes, booleans.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections import namedtuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, cast
 
-from sqlalchemy import Connection, Delete, Insert, Update
+from sqlalchemy import Connection, Delete, Insert, Select, Update
 
 Values = Mapping[str, Any]
 
@@ -17,6 +19,8 @@ class _Compiled(NamedTuple):
     #: The names of its parameters in order, where they have none in the text.
     order: Sequence[str] | None
     constants: Values
+    #: What its rows are made into.
+    row: Callable[[Iterable[Any]], Any]
 
     def parameters(self, values: Values) -> Any:
         values = {**self.constants, **values}
@@ -24,11 +28,30 @@ class _Compiled(NamedTuple):
 
 
 class Prepared:
-    """A statement with parameters, for the connections of one store. No `IN` with a list."""
+    """A statement with parameters. No `IN` with a list."""
 
-    def __init__(self, statement: Insert | Update | Delete) -> None:
+    def __init__(self, statement: Insert | Update | Delete | Select[Any]) -> None:
         self._statement = statement
-        self._compiled: _Compiled | None = None
+        self._compiled: dict[str, _Compiled] = {}
+
+    def run(self, connection: Connection, values: Values) -> int:
+        """Run it once. How many rows it changed."""
+        compiled = self._for(connection)
+        cursor = connection.connection.cursor()
+        cursor.execute(compiled.sql, compiled.parameters(values))
+        count: int = cursor.rowcount
+        cursor.close()
+        return count
+
+    def first(self, connection: Connection, values: Values) -> Any:
+        """The first row that it returns, whose fields have the names of its columns; None without
+        any."""
+        compiled = self._for(connection)
+        cursor = connection.connection.cursor()
+        cursor.execute(compiled.sql, compiled.parameters(values))
+        row = cursor.fetchone()
+        cursor.close()
+        return None if row is None else compiled.row(row)
 
     def many(self, connection: Connection, rows: Sequence[Values]) -> None:
         """Run it once for each of `rows`."""
@@ -61,11 +84,14 @@ class Prepared:
         return found
 
     def _for(self, connection: Connection) -> _Compiled:
-        if self._compiled is None:
+        name = connection.dialect.name
+        if name not in self._compiled:
             compiled: Any = self._statement.compile(dialect=connection.dialect)
             constants = {
                 name: value for name, value in compiled.params.items() if value is not None
             }
             order = tuple(compiled.positiontup) if compiled.positional else None
-            self._compiled = _Compiled(str(compiled), order, constants)
-        return self._compiled
+            columns = self._statement.exported_columns.keys()
+            row = cast(Any, namedtuple)("row", columns)
+            self._compiled[name] = _Compiled(str(compiled), order, constants, row._make)
+        return self._compiled[name]

@@ -7,10 +7,11 @@ longest of them needs.
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, bindparam, delete, exists, func, select, update
+from sqlalchemy import BigInteger, Connection, bindparam, delete, exists, func, select, update
 
 from antiphon.store import schema
 from antiphon.store.lines import chunks
+from antiphon.store.prepared import Prepared
 
 _RESPONSES = schema.responses
 _CONVERSATIONS = schema.conversations
@@ -18,12 +19,12 @@ _LINES = schema.lines
 _PLACES = schema.line_items
 _ITEMS = schema.items
 
-_COUNT = (
+_COUNT = Prepared(
     update(schema.owners)
     .where(schema.owners.c.key == bindparam("owner"))
     .values(
-        num_records=schema.owners.c.num_records + bindparam("records"),
-        num_bytes=schema.owners.c.num_bytes + bindparam("bytes"),
+        num_records=schema.owners.c.num_records + bindparam("records", type_=BigInteger),
+        num_bytes=schema.owners.c.num_bytes + bindparam("bytes", type_=BigInteger),
     )
 )
 
@@ -77,7 +78,7 @@ def remove_responses(connection: Connection, keys: Sequence[int]) -> Removed:
 
 def count_responses(connection: Connection, owner: int, records: int, num_bytes: int) -> None:
     """Add to the counts of what an owner has."""
-    connection.execute(_COUNT, {"owner": owner, "records": records, "bytes": num_bytes})
+    _COUNT.run(connection, {"owner": owner, "records": records, "bytes": num_bytes})
 
 
 def prune_lines(connection: Connection, keys: Collection[int]) -> None:
