@@ -12,8 +12,10 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from state_chain import chain
 from state_common import Figure
-from state_serving import chain, idle, lag, memory, replay
+from state_memory import memory
+from state_serving import idle, lag, replay
 from state_storing import storing
 
 BENCHMARKS: Mapping[str, Callable[[Path | None], Iterator[Figure]]] = {

@@ -1,5 +1,4 @@
-"""What stored streams cost those who serve them: replays, idle tails, tails of another process,
-long chains, and memory once all has expired."""
+"""What stored streams cost those who serve them: replays, idle tails, tails of another process."""
 
 import concurrent.futures
 import contextlib
@@ -28,9 +27,6 @@ from antiphon.settings import SceneSettings, Settings, StepSettings
 _EVENTS = 10_000
 _TAILS = 500
 _IDLE_SECONDS = 20.0
-_TURNS = 1000
-_RESPONSES = 10_000
-_WARM_UP = 500
 
 
 def _scene(match: str, *steps: dict[str, Any]) -> SceneSettings:
@@ -131,63 +127,6 @@ def _lag(one: Peer, two: Peer) -> Iterator[Figure]:
     ]
     yield Figure("a tail on another process lags", statistics.median(behind), "ms", 50)
     yield Figure("the longest lag", max(behind), "ms")
-
-
-def chain(parent: Path | None) -> Iterator[Figure]:
-    """Turns of equal size that continue one another, early and late ones in turn."""
-    scene = _scene("", {"text": "An answer of some words."})
-    with new_folder(parent) as folder, serving(_make_app, {"data_dir": folder}, scene) as peer:
-        early = _chained(peer, None, 10)
-        late = _chained(peer, None, _TURNS)
-        seconds: dict[str, list[float]] = {early: [], late: []}
-        for _ in range(60):
-            for previous in (early, late):
-                before = time.perf_counter()
-                created(peer.base_url, {"input": "Another one.", "previous_response_id": previous})
-                seconds[previous].append(time.perf_counter() - before)
-        medians = [1000 * statistics.median(seconds[each]) for each in (early, late)]
-        yield Figure("a request that continues turn 10, all of it", medians[0], "ms")
-        yield Figure(f"a request that continues turn {_TURNS:,}, all of it", medians[1], "ms")
-
-
-def _chained(peer: Peer, previous: str | None, turns: int) -> str:
-    """The id of the last of so many turns."""
-    for number in range(turns):
-        body = {"input": f"Question {number}.", "previous_response_id": previous}
-        previous = created(peer.base_url, body)["id"]
-    assert previous is not None
-    return previous
-
-
-def memory(parent: Path | None) -> Iterator[Figure]:
-    """Many responses that expired and were swept away."""
-    scene = _scene("", {"text": "A short answer.", "pieces": 4})
-    settings = {"retention_seconds": 1.0, "event_log_seconds": 1.0, "max_records": 200}
-    with new_folder(parent) as folder:
-        with serving(_make_app, {"data_dir": folder, **settings}, scene) as peer:
-            _ask(peer, _WARM_UP)
-            before = _resident_mb(peer)
-            _ask(peer, _RESPONSES)
-            yield Figure(
-                f"resident after {_RESPONSES:,} more responses",
-                _resident_mb(peer) - before,
-                "MB",
-                20,
-            )
-            size = sum(file.stat().st_size for file in folder.glob("antiphon.db*"))
-            yield Figure("the database's files then", size / 1e6, "MB")
-
-
-def _ask(peer: Peer, number: int) -> None:
-    with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda _: created(peer.base_url, {"input": "hi"}), range(number)))
-
-
-def _resident_mb(peer: Peer) -> float:
-    for line in Path(f"/proc/{peer.process.pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) / 1000
-    raise RuntimeError("the process is gone")
 
 
 def _in_background(work: Any) -> None:

@@ -49,7 +49,7 @@ class Commits:
         ]
 
 
-def journal_of(commits: Any, **limits: int) -> Journal:
+def journal_of(commits: Any, **limits: Any) -> Journal:
     limits = {"events_per_run": 1000, "event_bytes_per_run": 10**6, **limits}
     return Journal(commits, packaged_contract(), **limits)
 
@@ -104,6 +104,46 @@ async def test_what_comes_in_during_a_commit_goes_into_the_next_one():
     await log.end(builder.response)
     assert [len(batch[0].frames) for batch in commits.batches] == [3, 3]
     assert commits.numbers(lease()) == list(range(2, 8))
+
+
+@in_a_loop
+async def test_what_comes_after_a_commit_waits_for_more_but_not_for_ever():
+    commits = Commits()
+    log, builder = begun(journal_of(commits, pause_seconds=0.01))
+    builder.feed(TextDelta("a"))
+    await log.frames_from(2)
+    for text in "bc":
+        builder.feed(TextDelta(text))
+        for _ in range(5):
+            await asyncio.sleep(0)
+    assert len(commits.batches) == 1
+    assert len(await log.frames_from(5)) == 2
+    assert [len(batch[0].frames) for batch in commits.batches] == [3, 2]
+
+
+@in_a_loop
+async def test_an_end_waits_for_nothing():
+    commits = Commits()
+    log, builder = begun(journal_of(commits, pause_seconds=3600))
+    builder.feed(TextDelta("a"))
+    await log.frames_from(2)
+    builder.feed(TextDelta("b"))
+    await log.end(builder.response)
+    assert [len(batch[0].frames) for batch in commits.batches] == [3, 1]
+
+
+@in_a_loop
+async def test_an_end_that_comes_during_a_commit_waits_for_that_alone():
+    commits = Commits()
+    log, builder = begun(journal_of(commits, pause_seconds=3600))
+    commits.open.clear()
+    builder.feed(TextDelta("a"))
+    await commits.begun.wait()
+    ending = asyncio.create_task(log.end(builder.response))
+    await asyncio.sleep(0)
+    commits.open.set()
+    await ending
+    assert [batch[0].end is not None for batch in commits.batches] == [False, True]
 
 
 @in_a_loop

@@ -20,8 +20,6 @@ from antiphon.store.records import Append, Lease
 
 _logger = structlog.get_logger("antiphon.responses")
 
-#: From one commit to the next, unless an end is among it.
-_PAUSE_SECONDS = 0.02
 #: They tell of a state only: a run that wrote no others can be begun again.
 _STATES = {"response.created", "response.queued", "response.in_progress"}
 
@@ -30,16 +28,24 @@ class Journal:
     """Commits what the logs of this process take in.
 
     A log keeps about as many events and bytes as the store does, in memory while its run goes on.
-    `contract` checks the events.
+    `contract` checks the events. `pause_seconds` are from one commit to the next, unless that has
+    an end.
     """
 
     def __init__(
-        self, runs: Runs, contract: Contract, *, events_per_run: int, event_bytes_per_run: int
+        self,
+        runs: Runs,
+        contract: Contract,
+        *,
+        events_per_run: int,
+        event_bytes_per_run: int,
+        pause_seconds: float = 0.02,
     ) -> None:
         self._runs = runs
         self.contract = contract
         self.events_per_run = events_per_run
         self.event_bytes_per_run = event_bytes_per_run
+        self._pause_seconds = pause_seconds
         self._dirty: dict[StoredLog, None] = {}
         self._writer: asyncio.Task[None] | None = None
         #: Ends the pause.
@@ -86,7 +92,7 @@ class Journal:
     async def _rest(self) -> None:
         loop = asyncio.get_running_loop()
         self._pause = loop.create_future()
-        timer = loop.call_later(_PAUSE_SECONDS, self._hurry)
+        timer = loop.call_later(self._pause_seconds, self._hurry)
         try:
             await self._pause
         finally:
