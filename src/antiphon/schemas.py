@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, NoReturn
 
 import jsonschema_rs
@@ -109,7 +110,7 @@ def validate_answer(text: str, schema: Schema) -> str | None:
     """What is wrong with a JSON text by a schema of Draft 2020-12, formats included; None if
     nothing is. The schema has been through `check_schema`."""
     try:
-        value = json.loads(text, parse_constant=_refuse_constant)
+        value = json.loads(text, parse_constant=_refuse_constant, parse_float=Decimal)
     except (ValueError, RecursionError) as error:
         return f"it is no JSON: {error}"[:_LONGEST_REASON]
     try:
@@ -151,7 +152,7 @@ def _layers(value: Any) -> int:
             elif isinstance(one, list):
                 below += one
         layer, number = below, number + 1
-    return number - 1
+    return number
 
 
 def _check_draft(schema: Schema) -> None:
