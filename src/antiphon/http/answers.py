@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import orjson
 from starlette.responses import Response
@@ -103,29 +104,33 @@ class EventStream(Response):
         self._write_timeout_seconds = write_timeout_seconds
         #: The number being written, None between writes.
         self._writing: int | None = None
+        #: Looks after writes; none while nothing is written, so that idle streams cost nothing.
+        self._timer: asyncio.TimerHandle | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # In a task of its own, as waking this one for each event would go through every
         # middleware's frame: a tenth of all that an event costs.
         sender = asyncio.create_task(self._send_all(send, body_send(scope, send)))
-        watchers = [asyncio.create_task(self._watch_client(receive, sender))]
-        if self._write_timeout_seconds is not None:
-            watchers.append(
-                asyncio.create_task(self._watch_writes(self._write_timeout_seconds, sender))
-            )
+        watcher = asyncio.create_task(self._watch_client(receive, sender))
         try:
             await asyncio.wait({sender})
             if not sender.cancelled():
                 sender.result()
         finally:
-            for task in (sender, *watchers):
-                task.cancel()
+            sender.cancel()
+            watcher.cancel()
+            if self._timer is not None:
+                self._timer.cancel()
             self._leave()
 
     async def _send_all(self, send_head: Send, send: Send) -> None:
+        sender = asyncio.current_task()
+        assert sender is not None
         await send_head({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         try:
             while frames := await self._tail.frames_from(self._next):
+                if self._timer is None:
+                    self._watch_writes(sender, self._next)
                 for frame in frames:
                     self._writing = self._next
                     await send({"type": "http.response.body", "body": frame, "more_body": True})
@@ -141,13 +146,18 @@ class EventStream(Response):
         await _disconnected(receive)
         sender.cancel()
 
-    async def _watch_writes(self, seconds: float, sender: "asyncio.Task[None]") -> None:
-        seen = None
-        while True:
-            await asyncio.sleep(seconds)
-            if self._writing is not None and self._writing == seen:
-                sender.cancel()
-            seen = self._writing
+    def _watch_writes(self, sender: "asyncio.Task[Any]", number: int) -> None:
+        """Look in a while whether event `number` is still being written."""
+        if self._write_timeout_seconds is not None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self._write_timeout_seconds, self._look, sender, number)
+
+    def _look(self, sender: "asyncio.Task[Any]", number: int) -> None:
+        self._timer = None
+        if self._writing == number:
+            sender.cancel()
+        elif self._writing is not None:
+            self._watch_writes(sender, self._writing)
 
 
 async def _disconnected(receive: Receive) -> None:
