@@ -6,6 +6,7 @@ import sqlite3
 import pytest
 from click.testing import CliRunner
 from serving import scripted
+from structlog.testing import capture_logs
 
 from antiphon.cli import main
 from antiphon.keys import KeyFile, KeyRing
@@ -56,7 +57,9 @@ def served(server, tmp_path, keys):
 
 def store(config, *arguments, **options):
     given = ["store", *map(str, arguments), "--config", str(config)]
-    return CliRunner().invoke(main, given, **options)
+    # A server in another thread must not write its log into the command's output.
+    with capture_logs():
+        return CliRunner().invoke(main, given, **options)
 
 
 def refused(result):
