@@ -1,0 +1,1 @@
+"""Grammars that hold what is said to a form, token by token."""
