@@ -1,0 +1,1 @@
+"""What a model may say in a turn, as a grammar in llguidance's Lark."""
