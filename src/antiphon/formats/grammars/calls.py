@@ -46,12 +46,14 @@ class Calls:
         #: What the first call begins with behind `section`, up to its name.
         self.opening = bracket + dialect.before_name
         self._more = lark.reserved()
-        named = lark.rule(" | ".join(map(self._call, tools)))
-        lark.define(self._more, self._after(named, several=several and dialect.parallel))
         #: All from the name of the first call on.
-        self.named = named
+        self.named = lark.rule(" | ".join(map(self._call, tools)))
+        #: All from `opening` on. The name is in one piece with it: where a text may begin alike,
+        #: only the name tells that it is none.
+        self.whole = lark.rule(" | ".join(self._call(tool, self.opening) for tool in tools))
+        lark.define(self._more, self._after(several=several and dialect.parallel))
 
-    def _after(self, named: str, *, several: bool) -> str:
+    def _after(self, *, several: bool) -> str:
         row, lark = self._row, self._lark
         end = lark.spelled(("]" if row.array else "") + row.section_close)
         if row.bare:
@@ -62,13 +64,17 @@ class Calls:
             end = '("\\n")?' if row.separator.startswith("\n") else '""'
         if not several:
             return end
-        return f"{lark.spelled(row.separator + row.before_name)} {named} | {end}"
+        return f"{lark.spelled(row.separator + row.before_name)} {self.named} | {end}"
 
-    def _call(self, tool: Tool) -> str:
+    def _call(self, tool: Tool, before: str = "") -> str:
         row, lark = self._row, self._lark
         escaped = row.codec == "envelope" or row.before_name.endswith('"')
         name = json.dumps(tool.name, ensure_ascii=False)[1:-1] if escaped else tool.name
+        pieces = lark.pieces(before)
+        if pieces and not pieces[-1].is_token:
+            name = pieces.pop().text + name
         begin = self._with_id(name) if row.id_open else self._joined(name, row.after_name)
+        begin = f"{lark.joined(pieces)} {begin}".lstrip()
         if tool.custom and tool.grammar is not None:
             opened, closed = self._around_input()
             own = lark.other(own_grammar(tool.grammar))
@@ -192,14 +198,16 @@ def own_grammar(grammar: TextGrammar) -> str:
 
 
 def input_close(dialect: Dialect) -> str:
-    """The marker that closes a custom tool's input which has a grammar; a turn that ends without it
-    has ended with the input."""
+    """What closes a call of a custom tool that has a grammar, behind its input. Where a turn ends
+    inside of one, it has ended with the input: this comes before the token that ended it."""
     match dialect.codec:
         case "params":
             assert dialect.params is not None
-            return dialect.params.close
+            return dialect.params.close + dialect.call_close
         case "gemma":
-            return GEMMA_QUOTE[0]
+            return GEMMA_QUOTE[0] + "}" + dialect.call_close
+        case "pythonic":
+            return RAW_INPUT_CLOSE + ")"
         case _:
             return RAW_INPUT_CLOSE
 

@@ -35,7 +35,7 @@ class Lark:
         self._any_mark = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
         self._names: dict[str, str] = {}
         self._lines: list[str] = []
-        self._others: list[dict[str, str]] = []
+        self._others: dict[str, str] = {}
 
     # --- parts ---
 
@@ -98,8 +98,7 @@ class Lark:
 
     def other(self, grammar: str) -> str:
         """An expression of a grammar of its own, written by somebody else."""
-        name = f"own_{len(self._others)}"
-        self._others.append({"name": name, "lark_grammar": grammar})
+        name = self._others.setdefault(grammar, f"own_{len(self._others)}")
         return f"@{name}"
 
     # --- rules ---
@@ -127,7 +126,8 @@ class Lark:
         lark = "\n".join([f"start: {start}", *self._lines])
         if not self._others:
             return lark
-        grammars = [{"lark_grammar": lark}, *self._others]
+        others = [{"name": name, "lark_grammar": text} for text, name in self._others.items()]
+        grammars = [{"lark_grammar": lark}, *others]
         return json.dumps({"grammars": grammars}, ensure_ascii=False)
 
     def _named(self, expression: str, kind: str, options: str) -> str:

@@ -123,11 +123,12 @@ class _Grammar:
         whole = calls.section + calls.opening
         if row.bare:
             # In front of an object that may be an answer, only the mark tells that it is a call.
-            marked = f"{lark.spelled(whole)} {calls.named}" if calls.section else ""
-            plain = f"{lark.spelled(calls.opening)} {calls.named}"
-            if not marked or (self._optional and self._turn.answer is not None and marked):
-                return marked or plain
-            return f"{plain} | {marked}"
+            marked = f"{lark.spelled(whole)} {calls.named}"
+            if not calls.section:
+                return calls.whole
+            if self._optional and self._turn.answer is not None:
+                return marked
+            return f"{calls.whole} | {marked}"
         if self._turn.answer is None and self._optional:
             before = self._before(self._text(self._others()), whole)
             return f"{before} {calls.named}"

@@ -100,14 +100,19 @@ class Literals:
 
     def _string(self, schema: Mapping[str, Any]) -> str:
         if self._python:
-            return self._lark.json(self._document.alone(schema), python=True)
+            # In single quotes as well, as Python's own writing has it.
+            inner = self._lark.terminal(_in_single_quotes(schema))
+            single = self._lark.terminal(f'"\'" {inner} "\'"')
+            return f"{single} | {self._lark.json(self._document.alone(schema), python=True)}"
         (quote,) = GEMMA_QUOTE
         return f"{self._lark.spelled(quote)} {text_until(self._lark, schema, quote)}"
 
     def _constant(self, value: str | bool | None) -> str:
         if isinstance(value, str):
             if self._python:
-                return quoted(json.dumps(value, ensure_ascii=False))
+                double = json.dumps(value, ensure_ascii=False)
+                same = repr(value) == f"'{value}'" and double == f'"{value}"'
+                return f"{quoted(repr(value))} | {quoted(double)}" if same else quoted(double)
             (quote,) = GEMMA_QUOTE
             return self._lark.spelled(quote) + f" {quoted(value)} " + self._lark.spelled(quote)
         word = json.dumps(value)
@@ -124,6 +129,15 @@ class Literals:
 
     def _joined(self, expressions: list[str]) -> str:
         return f" {self._comma} ".join(expressions)
+
+
+def _in_single_quotes(schema: Mapping[str, Any]) -> str:
+    """What stands in single quotes for a string; without escapes if it has to look in some way."""
+    if "pattern" in schema or "format" in schema:
+        return " & ".join(map(slashed, [*string_patterns(schema), r"[^'\\\n]*"]))
+    least, most = int(schema.get("minLength", 0)), schema.get("maxLength")
+    times = f"{{{least},{'' if most is None else int(most)}}}"
+    return slashed(rf"""(?:[^'\\\n]|\\[nrtbf\\'"]){times}""")
 
 
 def any_python(lark: Lark) -> str:
