@@ -24,14 +24,17 @@ class Lark:
     """A grammar that is being written.
 
     `marks` are tokens by their content, which are never part of a text; `ends` those of them that
-    end a turn: a marker is written only up to one. Rules are named in the order in which they are
-    written.
+    end a turn: a marker is written only up to one. `cuts` are literals of their own in markers: of
+    two literals that begin alike, one must not end where the other goes on like what follows it.
+    Rules are named in the order in which they are written.
     """
 
-    def __init__(self, marks: Mapping[str, int], ends: Collection[int]) -> None:
+    def __init__(
+        self, marks: Mapping[str, int], ends: Collection[int], cuts: Iterable[str] = ()
+    ) -> None:
         self._marks = marks
         self._ends = ends
-        longest_first = sorted(marks, key=len, reverse=True)
+        longest_first = sorted({*marks, *cuts}, key=len, reverse=True)
         self._any_mark = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
         self._names: dict[str, str] = {}
         self._lines: list[str] = []
@@ -43,7 +46,8 @@ class Lark:
         """A marker in tokens and texts between them."""
         found, at = [], 0
         for mark in self._any_mark.finditer(marker):
-            found += [Piece(marker[at : mark.start()], False), Piece(mark.group(), True)]
+            text = mark.group()
+            found += [Piece(marker[at : mark.start()], False), Piece(text, text in self._marks)]
             at = mark.end()
         return [piece for piece in (*found, Piece(marker[at:], False)) if piece.text]
 
@@ -80,12 +84,13 @@ class Lark:
     def before(self, text: str, marker: str) -> str:
         """An expression of what a text expression allows, up to a marker and with it.
 
-        Without a token at its beginning the first text of the marker ends it. Line breaks before a
-        token are the text's own.
+        The first text of a marker ends what comes before it. Blanks at its beginning may be left
+        out where a token comes next: as far as the text allows them they are its own.
         """
         pieces = self.pieces(marker)
-        while len(pieces) > 1 and not pieces[0].text.strip():
-            del pieces[0]
+        if len(pieces) > 1 and not pieces[0].text.strip():
+            blanks = pieces.pop(0)
+            return f"{text} ({quoted(blanks.text)})? {self.joined(pieces)}"
         return self.before_pieces(text, pieces)
 
     def before_pieces(self, text: str, pieces: Sequence[Piece]) -> str:

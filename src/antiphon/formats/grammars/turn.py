@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Literal
 
-from antiphon.formats.dialects.dialect import Dialect
+from antiphon.formats.dialects.dialect import HARMONY_MARKS, Dialect
 from antiphon.formats.grammars.calls import Calls, first_pieces
 from antiphon.formats.grammars.held import held
 from antiphon.formats.grammars.lark import ANYTHING, Lark, regex_of, slashed, without
@@ -37,9 +37,10 @@ def turn_grammars(
     holds: tuple[_Hold, ...] = ("whole",)
     if turn.answer is not None and turn.answer.schema is not None and not turn.answer.strict:
         holds = ("whole", "partly", "json")
+    cuts = HARMONY_MARKS if dialect.channels else ()
     return tuple(
         dict.fromkeys(
-            _Grammar(Lark(marks, ends), dialect, turn, tools, hold).text(reasoning)
+            _Grammar(Lark(marks, ends, cuts), dialect, turn, tools, hold).text(reasoning)
             for hold in holds
         )
     )

@@ -13,8 +13,9 @@ from antiphon.formats.grammars.patterns import string_patterns
 _WORDS = {"true": "True", "false": "False", "null": "None"}
 _PLAIN_OBJECT = {"type", "properties", "required", "additionalProperties", "title", "description"}
 _PLAIN_ARRAY = {"type", "items", "minItems", "maxItems", "title", "description", "default"}
-#: A number, as JSON and Python write it alike.
-NUMBER = r"/-?(0|[1-9][0-9]{0,30})(\.[0-9]{1,30})?([eE][+-]?[0-9]{1,3})?/"
+#: Numbers, as JSON and Python write them alike, none of them too large for a float.
+NUMBER = r"/-?(0|[1-9][0-9]{0,30})(\.[0-9]{1,30})?([eE][+-]?[0-9]{1,2})?/"
+_BOUNDS = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "allOf"}
 
 
 def text_until(lark: Lark, schema: Mapping[str, Any], closer: str, *, never: str = "") -> str:
@@ -76,6 +77,8 @@ class Literals:
                 return f"({' | '.join(map(self._constant, values))})"
         elif kind == "string":
             return self._string(schema)
+        elif kind == "number" and not set(schema) & _BOUNDS:
+            return NUMBER
         elif kind == "boolean" and self._python:
             return '("True" | "False")'
         elif kind == "null" and self._python:

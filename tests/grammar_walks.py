@@ -1,0 +1,172 @@
+"""Walks through grammars: texts that are followed, and texts that are made up at random."""
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import cache
+
+import numpy as np
+from tiny_models import byte_level_tokenizer
+from tokenizers import AddedToken
+
+from antiphon.engine.grammar.compiler import GrammarCompiler
+from antiphon.engine.grammar.errors import GrammarFailed
+from antiphon.engine.grammar.matcher import GrammarMatcher
+from antiphon.engine.grammar.vocabulary import Vocabulary
+from antiphon.engine.tokenizer import PromptTokenizer
+from antiphon.formats.dialects.dialect import Dialect
+from antiphon.formats.grammars.calls import input_close
+from antiphon.formats.grammars.lark import Lark
+from antiphon.formats.parser import DialectParser, marker_tokens
+from antiphon.turn import CallArguments, CallEnd, CallStart, Delta, TextDelta, Tool
+
+_MARK = re.compile(r'<[|｜][^<>]*?[|｜]>|\[/?[A-Z_]+\]|<\|"\|>|</?[a-z_:]+\|?>|<\|[a-z_]+>')
+PADDING = 70
+
+
+class Speaker:
+    """A tokenizer of a few hundred tokens, with a dialect's marks among them or as plain text."""
+
+    def __init__(self, dialect: Dialect | None = None, *, marks: bool = True) -> None:
+        hub = byte_level_tokenizer()
+        if dialect is not None and marks:
+            found = {mark for marker in dialect.markers for mark in _MARK.findall(marker)}
+            hub.add_special_tokens([AddedToken(mark, special=True) for mark in sorted(found)])
+        self.tokenizer = PromptTokenizer(hub)
+        names = [*self.tokenizer.controls.values(), *self.tokenizer.added]
+        self.marks = marker_tokens(dialect, names) if dialect else frozenset()
+        stops = ("<|im_end|>", *(dialect.stops if dialect else ()))
+        ends = {self.tokenizer.id_of(stop) for stop in stops} - {None}
+        self.vocab_size = self.tokenizer.num_tokens + PADDING
+        self.vocabulary = Vocabulary(self.tokenizer, self.vocab_size, ends, self.marks)
+        self._dialect = dialect
+
+    def compiler(self) -> GrammarCompiler:
+        return GrammarCompiler(self.vocabulary)
+
+    def tokens(self, text: str) -> list[int]:
+        """The tokens of an output, up to where it ends the turn."""
+        longest_first = sorted(self.marks, key=len, reverse=True)
+        pattern = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
+        tokens, at = [], 0
+        for mark in pattern.finditer(text):
+            tokens += self.tokenizer.encode(["", text[at : mark.start()]])
+            number = self.tokenizer.id_of(mark.group())
+            assert number is not None
+            if number in self.vocabulary.ends:
+                return tokens
+            tokens.append(number)
+            at = mark.end()
+        return tokens + self.tokenizer.encode(["", text[at:]])
+
+    def follows(self, matcher: GrammarMatcher, text: str) -> bool:
+        """Whether a text may be said so far, by each token's bit in the mask before it."""
+        for token in self.tokens(text):
+            if token not in self.allowed(matcher):
+                return False
+            matcher.accept(token)
+        return True
+
+    def allowed(self, matcher: GrammarMatcher) -> set[int]:
+        mask = np.zeros(-(-self.vocab_size // 32), np.uint32)
+        matcher.fill_mask(mask)
+        bits = np.unpackbits(mask.view(np.uint8), bitorder="little")
+        return set(np.flatnonzero(bits).tolist())
+
+    def improvise(
+        self, matcher: GrammarMatcher, rng: np.random.Generator, *, at_most: int = 4000
+    ) -> list[int] | None:
+        """Tokens drawn evenly from what is allowed, up to one that ends the turn, which is taken
+        every other time that it may be. None if it comes to no end."""
+        said: list[int] = []
+        while len(said) < at_most:
+            forced = matcher.forced_tokens()
+            for token in forced:
+                matcher.accept(token)
+            said += forced
+            if forced:
+                continue
+            allowed = self.allowed(matcher)
+            ends = sorted(allowed & self.vocabulary.ends)
+            if ends and (rng.random() < 0.5 or not allowed - set(ends)):
+                return [*said, int(rng.choice(ends))]
+            token = int(rng.choice(sorted(allowed - set(ends))))
+            matcher.accept(token)
+            said.append(token)
+        return None
+
+    def text(self, tokens: Iterable[int]) -> str:
+        """What tokens say; marks stand for nothing."""
+        return b"".join(map(self.tokenizer.bytes_of, tokens)).decode()
+
+    def heard(
+        self, tokens: Sequence[int], tools: Sequence[Tool], *, in_reasoning: bool = False
+    ) -> list[Delta]:
+        """What the dialect's parser makes of tokens, the last of which ends the turn."""
+        assert self._dialect is not None
+        parser = DialectParser(
+            self._dialect, tools, tokens=self.marks, starts_in_reasoning=in_reasoning
+        )
+        names = {self.tokenizer.id_of(mark): mark for mark in self.marks}
+        deltas: list[Delta] = []
+        data = b""
+        for token in tokens:
+            if token in names or token in self.vocabulary.ends:
+                deltas += parser.feed(data.decode())
+                data = b""
+            if token in self.vocabulary.ends and _is_open_input(deltas, tools):
+                for piece in Lark(dict.fromkeys(self.marks, 0), ()).pieces(
+                    input_close(self._dialect)
+                ):
+                    feed = parser.feed_token if piece.is_token else parser.feed
+                    deltas += feed(piece.text)
+            if token in names:
+                deltas += parser.feed_token(names[token])
+            else:
+                data += self.tokenizer.bytes_of(token)
+        deltas += [*parser.feed(data.decode()), *parser.finish()]
+        assert parser.undeclared is None
+        return deltas
+
+
+@cache
+def plain_speaker() -> Speaker:
+    """A speaker of no dialect."""
+    return Speaker()
+
+
+def _is_open_input(deltas: Sequence[Delta], tools: Sequence[Tool]) -> bool:
+    own = {tool.name for tool in tools if tool.grammar is not None}
+    started = [d for d in deltas if isinstance(d, CallStart) and d.name in own]
+    ended = {d.call for d in deltas if isinstance(d, CallEnd)}
+    return any(start.call not in ended for start in started)
+
+
+def calls_of(deltas: Iterable[Delta]) -> list[tuple[str, str]]:
+    """The names and arguments of the calls, all of them whole."""
+    names: dict[int, str] = {}
+    texts: dict[int, str] = {}
+    ended = set()
+    for delta in deltas:
+        match delta:
+            case CallStart():
+                names[delta.call] = delta.name
+            case CallArguments():
+                texts[delta.call] = texts.get(delta.call, "") + delta.text
+            case CallEnd():
+                ended.add(delta.call)
+    assert set(names) == ended
+    return [(name, texts.get(call, "")) for call, name in names.items()]
+
+
+def text_of(deltas: Iterable[Delta]) -> str:
+    """The text that is no call."""
+    return "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
+
+
+def failed(matcher: GrammarMatcher, token: int) -> bool:
+    """Whether a grammar refuses a token."""
+    try:
+        matcher.accept(token)
+    except GrammarFailed:
+        return True
+    return False
