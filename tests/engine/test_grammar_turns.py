@@ -15,6 +15,7 @@ from antiphon.engine.grammar.matcher import GrammarMatcher
 from antiphon.formats.dialects.dialect import Dialect
 from antiphon.formats.dialects.families import DIALECTS
 from antiphon.formats.dialects.spelling import spelled
+from antiphon.formats.grammars.calls import Unenforceable
 from antiphon.formats.grammars.turn import ReasoningState, turn_grammars
 from antiphon.schemas import validate_answer
 from antiphon.turn import (
@@ -293,6 +294,24 @@ def test_reasoning_may_go_over_into_a_call(row: Dialect, marks: bool):
         assert [name for name, _ in calls_of(deltas)] == ["ping"]
         assert "".join(d.text for d in deltas if isinstance(d, ReasoningDelta)) == "I call it."
         assert text_of(deltas) == ""
+
+
+@pytest.mark.parametrize("name", ["hermes", "gemma-4", "qwen3-coder", "llama-4"])
+def test_arguments_that_cannot_be_held_to_their_schema_are_refused(name: str):
+    row = DIALECTS[name]
+    schema = {
+        "$id": "urn:a",
+        "$ref": "#/$defs/a",
+        "$defs": WEATHER_SCHEMA["$defs"] | {"a": {**WEATHER_SCHEMA, "title": "A"}},
+    }
+    plain = Tool("plain", "", schema, strict=True)
+    assert Talk(row, False, plain, choice=REQUIRED).matcher
+    odd = Tool("odd", "", {**WEATHER_SCHEMA, "allOf": [{"required": ["city"]}]}, strict=True)
+    if row.codec in ("params", "pythonic"):
+        with pytest.raises(Unenforceable, match="odd"):
+            Talk(row, False, odd, choice=REQUIRED)
+    else:
+        assert Talk(row, False, odd, choice=REQUIRED).matcher
 
 
 def test_nothing_is_held_where_anything_may_be_said():

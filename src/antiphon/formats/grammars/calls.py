@@ -29,11 +29,21 @@ _ANY_KEY = r'/[^<>"=(){},:\[\]\s][^<>"=(){},:\[\]\n]{0,100}/'
 _ANY_WORD = r"/[A-Za-z_][A-Za-z0-9_]{0,100}/"
 
 
+class Unenforceable(Exception):
+    """The arguments of a strict function cannot be held to their schema as the model's family
+    writes them: the root of the schema is no plain object."""
+
+    def __init__(self, tool: str) -> None:
+        super().__init__(f"the parameters of {tool} are not a plain object")
+        self.tool = tool
+
+
 class Calls:
     """Writes the rules of calls of `tools`: one, or with `several` any number.
 
     A call goes on to the end of the turn: what closes it and what comes behind it are a part of
     it. Where a custom tool has a grammar of its own, the turn may end with its input as well.
+    Raises `Unenforceable`.
     """
 
     def __init__(
@@ -125,15 +135,15 @@ class Calls:
             schema = held(tool.parameters, strict=True)
         match self._row.codec:
             case "params":
-                return self._params(schema)
+                return self._params(tool, schema)
             case "pythonic":
-                return self._pythonic(schema)
+                return self._pythonic(tool, schema)
             case "gemma":
                 return self._gemma(schema)
             case _:
                 return self._lark.json({"type": "object"} if schema is None else schema)
 
-    def _params(self, schema: Mapping[str, Any] | None) -> str:
+    def _params(self, tool: Tool, schema: Mapping[str, Any] | None) -> str:
         params = self._row.params
         assert params is not None
         if schema is None:
@@ -144,10 +154,10 @@ class Calls:
             ]
             return f"({' | '.join(values)})*"
         document = Document(schema)
-        object_ = document.resolved(schema)
-        return " ".join(
-            self._param(key, inner, document) for key, inner in object_["properties"].items()
-        )
+        members = document.members(schema)
+        if members is None:
+            raise Unenforceable(tool.name)
+        return " ".join(self._param(key, inner, document) for key, inner in members.items())
 
     def _param(self, key: str, schema: Any, document: Document) -> str:
         params, lark = self._row.params, self._lark
@@ -175,12 +185,15 @@ class Calls:
             never = r"\s*".join(map(regex_of, row.call_close.split()))
         return text_until(self._lark, schema, params.close, never=never)
 
-    def _pythonic(self, schema: Mapping[str, Any] | None) -> str:
+    def _pythonic(self, tool: Tool, schema: Mapping[str, Any] | None) -> str:
         if schema is None:
             pair = f'{_ANY_WORD} "=" {any_python(self._lark)}'
             return f"({pair} (/, ?/ {pair})*)?"
         literals = Literals(self._lark, schema, python=True)
-        pairs = [f"{quoted(f'{key}=')} {value}" for key, value in literals.properties(schema) or ()]
+        members = literals.properties(schema)
+        if members is None:
+            raise Unenforceable(tool.name)
+        pairs = [f"{quoted(f'{key}=')} {value}" for key, value in members]
         return ' ", " '.join(pairs) or '""'
 
     def _gemma(self, schema: Mapping[str, Any] | None) -> str:

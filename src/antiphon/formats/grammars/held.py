@@ -57,7 +57,9 @@ class Document:
     def resolved(self, schema: Any) -> Any:
         """What a schema refers to, if it does nothing but refer."""
         for _ in range(_MOST_REFERENCES):
-            if not isinstance(schema, Mapping) or set(schema) & _SAYING or "$ref" not in schema:
+            if not isinstance(schema, Mapping) or "$ref" not in schema:
+                return schema
+            if not says_only(schema, "$ref"):
                 return schema
             schema = self._at(schema["$ref"])
         return schema
@@ -69,7 +71,7 @@ class Document:
             yield schema
             return
         for keyword in ("anyOf", "oneOf"):
-            if keyword in schema and not set(schema) & (_SAYING - {keyword}):
+            if keyword in schema and says_only(schema, keyword):
                 for one in schema[keyword]:
                     yield from self.variants(one)
                 return
@@ -82,6 +84,17 @@ class Document:
                 yield {**schema, "type": kind, "enum": values}
         else:
             yield schema
+
+    def members(self, schema: Any) -> Mapping[str, Any] | None:
+        """The properties of an object that has no others and may leave none out; None for one that
+        is not so plain."""
+        schema = self.resolved(schema)
+        if not isinstance(schema, Mapping) or not says_only(schema, *_OF_OBJECTS):
+            return None
+        properties: Mapping[str, Any] = schema.get("properties", {})
+        if schema.get("additionalProperties") is not False:
+            return None
+        return None if set(properties) - set(schema.get("required", ())) else properties
 
     def alone(self, schema: Any) -> dict[str, Any]:
         """A part as a schema by itself."""
@@ -100,6 +113,12 @@ class Document:
         return found
 
 
+def says_only(schema: Mapping[str, Any], *keywords: str) -> bool:
+    """Whether a schema says nothing of a value but by these keywords."""
+    return not set(schema) & _SAYING - set(keywords)
+
+
+_OF_OBJECTS = ("type", "properties", "required", "additionalProperties")
 #: Keywords that say something of a value.
 _SAYING = frozenset(
     (
@@ -107,7 +126,7 @@ _SAYING = frozenset(
         *("additionalProperties", "patternProperties", "items", "prefixItems", "minItems"),
         *("maxItems", "minProperties", "maxProperties", "pattern", "format", "minLength"),
         *("maxLength", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"),
-        "multipleOf",
+        *("multipleOf", "$ref"),
     )
 )
 

@@ -29,7 +29,7 @@ def turn_grammars(
     There are several only for a schema that is not strict; none where anything may be said.
 
     `marks` and `ends` are those of the vocabulary. Once a call opens, it is of a tool that may be
-    called, and one of a strict function has arguments that fit.
+    called, and one of a strict function has arguments that fit. Raises `Unenforceable`.
     """
     tools = callable_tools(turn)
     if not tools and turn.answer is None:

@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from antiphon.formats.dialects.dialect import GEMMA_QUOTE
-from antiphon.formats.grammars.held import Document
+from antiphon.formats.grammars.held import Document, says_only
 from antiphon.formats.grammars.lark import ANYTHING, Lark, quoted, regex_of, slashed, without
 from antiphon.formats.grammars.patterns import string_patterns
 
 _WORDS = {"true": "True", "false": "False", "null": "None"}
-_PLAIN_OBJECT = {"type", "properties", "required", "additionalProperties", "title", "description"}
-_PLAIN_ARRAY = {"type", "items", "minItems", "maxItems", "title", "description", "default"}
+_OF_ARRAYS = ("type", "items", "minItems", "maxItems")
 #: Numbers, as JSON and Python write them alike, none of them too large for a float.
 NUMBER = r"/-?(0|[1-9][0-9]{0,30})(\.[0-9]{1,30})?([eE][+-]?[0-9]{1,2})?/"
 _BOUNDS = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "allOf"}
@@ -48,15 +47,10 @@ class Literals:
     def properties(self, schema: Any) -> list[tuple[str, str]] | None:
         """The keys of an object that has no others and may leave none out, each with an expression
         of its value. None for an object that is not so plain."""
-        schema = self._document.resolved(schema)
-        if not isinstance(schema, Mapping) or set(schema) - _PLAIN_OBJECT - {"$defs"}:
+        members = self._document.members(schema)
+        if members is None:
             return None
-        properties = schema.get("properties", {})
-        if schema.get("additionalProperties") is not False:
-            return None
-        if set(properties) - set(schema.get("required", ())):
-            return None
-        return [(key, self.value(inner)) for key, inner in properties.items()]
+        return [(key, self.value(inner)) for key, inner in members.items()]
 
     def value(self, schema: Any) -> str:
         """An expression of a value."""
@@ -88,7 +82,7 @@ class Literals:
             if members is not None:
                 pairs = [f"{self._key(key)} {value}" for key, value in members]
                 return f'"{{" {self._joined(pairs)} "}}"'
-        elif kind == "array" and "items" in schema and not set(schema) - _PLAIN_ARRAY:
+        elif kind == "array" and "items" in schema and says_only(schema, *_OF_ARRAYS):
             return self._array(schema)
         return self._lark.json(self._document.alone(schema), python=self._python)
 
