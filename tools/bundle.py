@@ -29,6 +29,7 @@ SCHEMA_ORDER = (
     "tools",
     "errors",
     "models",
+    "codex",
     "server",
     "common",
     "hosted_tools",

@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
+from antiphon.http.codex import codex_prompt
 from antiphon.http.edge import Edge
 from antiphon.http.errors import error_handler
 from antiphon.http.handlers.conversations import ConversationsHandlers
@@ -106,7 +107,9 @@ def build(
             write_timeout_seconds=settings.write_timeout_seconds,
         ),
         ConversationsHandlers(ConversationService(store, gate, metrics)),
-        ModelsHandlers(router),
+        ModelsHandlers(
+            router, codex_prompt(settings.codex_prompt_file) if settings.codex_catalog else None
+        ),
         ServerHandlers(contract, router, metrics, state, lambda: service.accepting),
     )
     app = _connexion_app(contract, settings, keys, _operations(handlers), models, kept)

@@ -150,6 +150,10 @@ class Settings(_Table):
     """Smallest `max_output_tokens` that a request may ask for. The official API's is 16."""
     hosted_tools: Literal["drop", "offer", "refuse"] = "drop"
     """Whether tools that nobody runs here are left out, offered as functions, or refused."""
+    codex_catalog: bool = True
+    """Serves a catalogue of the models for the Codex CLI at `/v1/codex/models`."""
+    codex_prompt_file: Path | None = None
+    """The prompt that the catalogue gives Codex; without it a short one of ours."""
     history_rules: Literal["lenient", "strict"] = "lenient"
     """How strictly the items of a request must go together; see the guide on tools."""
     max_tools: int = Field(128, ge=1)

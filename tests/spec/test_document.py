@@ -29,7 +29,15 @@ REQUESTS = (
 #: Every body that the server sends.
 ANSWERS = (
     *("Response", "DeletedResponse", "ItemList", "ItemResource", "StreamEvent", "InputTokenCount"),
-    *("Conversation", "DeletedConversation", "ModelList", "ServerStatus", "Error", "Health"),
+    *(
+        "Conversation",
+        "DeletedConversation",
+        "ModelList",
+        "CodexCatalog",
+        "ServerStatus",
+        "Error",
+        "Health",
+    ),
 )
 
 SAFE_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -931,6 +931,27 @@ class ModelList(TypedDict):
     data: list[ModelInfo]
 
 
+CodexModality: TypeAlias = Literal['text']
+
+
+CodexShell: TypeAlias = Literal['unified_exec', 'disabled']
+
+
+CodexPatchTool: TypeAlias = Literal['freeform']
+
+
+class CodexTruncation(TypedDict):
+    """
+    How much of a tool's output Codex puts into the prompt.
+    """
+
+    mode: Literal['tokens']
+    limit: int
+
+
+CodexVisibility: TypeAlias = Literal['list']
+
+
 HealthState: TypeAlias = Literal['ok', 'shutting_down']
 
 
@@ -3092,6 +3113,34 @@ which the client runs stands here as that function.
 """
 
 
+class CodexModel(TypedDict):
+    """
+    A model as Codex sees it. The names are Codex's; fields that it knows and that are not here have no meaning for us.
+    """
+
+    slug: str
+    display_name: str
+    description: str
+    base_instructions: str
+    context_window: int | None
+    input_modalities: list[CodexModality]
+    shell_type: CodexShell
+    apply_patch_tool_type: CodexPatchTool | None
+    supports_search_tool: bool
+    supports_parallel_tool_calls: bool
+    experimental_supported_tools: list[str]
+    truncation_policy: CodexTruncation
+    default_reasoning_level: None
+    supported_reasoning_levels: list[str]
+    supports_reasoning_summaries: bool
+    support_verbosity: bool
+    default_verbosity: None
+    visibility: CodexVisibility
+    supported_in_api: Literal[True]
+    priority: int
+    upgrade: None
+
+
 class InputAdditionalTools(TypedDict):
     """
     Tools that the model may use from here on.
@@ -3273,6 +3322,14 @@ class OutputItemDoneEvent(TypedDict):
     sequence_number: SequenceNumber
     output_index: OutputIndex
     item: OutputItem
+
+
+class CodexCatalog(TypedDict):
+    """
+    What the Codex CLI is to know of each model.
+    """
+
+    models: list[CodexModel]
 
 
 class CreateResponse(TypedDict):

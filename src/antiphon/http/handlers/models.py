@@ -4,14 +4,19 @@ from typing import Any
 
 from starlette.responses import Response
 
+from antiphon.errors import UnknownURL
+from antiphon.http.codex import codex_catalog
 from antiphon.http.json import json_response
 from antiphon.models.router import Route, Router
 from antiphon.spec.types import ModelInfo, ModelList
 
 
 class ModelsHandlers:
-    def __init__(self, router: Router) -> None:
+    """`codex_prompt` is what Codex is told to begin with; None leaves it without a catalogue."""
+
+    def __init__(self, router: Router, codex_prompt: str | None) -> None:
         self._router = router
+        self._codex_prompt = codex_prompt
 
     async def list_models(self) -> Response:
         models: ModelList = {
@@ -22,6 +27,11 @@ class ModelsHandlers:
 
     async def retrieve_model(self, model: Any) -> Response:
         return json_response(_info(self._router.find(model)))
+
+    async def list_codex_models(self) -> Response:
+        if self._codex_prompt is None:
+            raise UnknownURL("The catalogue for Codex is turned off (codex_catalog).")
+        return json_response(codex_catalog(self._router.routes(), self._codex_prompt))
 
 
 def _info(route: Route) -> ModelInfo:
