@@ -69,6 +69,10 @@ class SceneSettings(_Table):
 
     match: str = ""
     """A regular expression. The first scene that matches is played."""
+    earlier: str = ""
+    """A regular expression that must also be found in what was said before the last message."""
+    busy: int = Field(0, ge=0)
+    """How often it is answered with 429 and `Retry-After` before it is played."""
     steps: tuple[StepSettings, ...] = ()
 
 

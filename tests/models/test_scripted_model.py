@@ -292,6 +292,43 @@ def test_a_result_of_a_call_is_a_last_message_too():
     assert deltas({"echo": True}, turn=turn)[0] == TextDelta("3 C")
 
 
+@pytest.mark.parametrize(
+    ("before", "answer"),
+    [
+        ([Message("user", "I am Ada.")], "You are Ada."),
+        ([Call("a", "look_up", '{"name": "I am Ada"}'), CallResult("a", "ok")], "You are Ada."),
+        ([], "Who knows?"),
+        ([Message("user", "I am Bo.")], "Who knows?"),
+    ],
+)
+def test_a_scene_may_ask_for_what_was_said_before_the_last_message(before, answer):
+    model = ScriptedModel(
+        "scenes",
+        [
+            SceneSettings(match="who", earlier="I am Ada", steps=({"text": "You are Ada."},)),
+            SceneSettings(steps=({"text": "Who knows?"},)),
+        ],
+    )
+    last = Message("user", "I am Ada, but who am I?")
+    assert said(model, Turn((*before, last)))[0][0] == TextDelta(answer)
+
+
+def test_instructions_come_before_the_last_message():
+    scene = SceneSettings(earlier="Be brief", steps=({"text": "Ok."},))
+    turn = Turn((Message("user", "Hi"),), instructions="Be brief.")
+    assert said(ScriptedModel("scenes", [scene]), turn)[0][0] == TextDelta("Ok.")
+
+
+def test_a_busy_scene_is_played_once_it_was_refused_so_often(server):
+    scene = SceneSettings(busy=2, steps=({"text": "At last."},))
+    served = server(ScriptedModel("test-model", [scene]))
+    for _ in range(2):
+        answer = served.post({"input": "Hi"})
+        assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
+    for _ in range(2):
+        assert served.create({"input": "Hi"})["output"][0]["content"][0]["text"] == "At last."
+
+
 def test_without_a_scene_that_matches_nothing_is_said():
     assert said(scenes(("weather", "sunny")), ask("joke"))[0] == [Finish("stop")]
 

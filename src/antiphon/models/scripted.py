@@ -8,7 +8,7 @@ import re
 from collections.abc import AsyncGenerator, Iterator, Sequence
 
 from antiphon import ids
-from antiphon.errors import ContextLengthExceeded
+from antiphon.errors import ContextLengthExceeded, TooManyRequests
 from antiphon.models.base import ModelDefaults
 from antiphon.settings import SceneSettings, StepSettings
 from antiphon.spec.types import ModelStatus
@@ -49,7 +49,7 @@ class ScriptedModel:
         self.created = ids.now()
         self.context_window = context_window
         self.defaults = defaults or ModelDefaults()
-        self._scenes = [(re.compile(scene.match), scene.steps) for scene in scenes]
+        self._scenes = [_Scene(scene) for scene in scenes]
 
     def status(self) -> ModelStatus:
         return {"id": self.name, "state": "loaded", "engine": None}
@@ -65,23 +65,57 @@ class ScriptedModel:
                 param="input" if input_tokens >= self.context_window else "max_output_tokens",
             )
         last = turn.messages[-1].text if turn.messages else ""
-        steps = next((steps for pattern, steps in self._scenes if pattern.search(last)), ())
+        scene = next((scene for scene in self._scenes if scene.suits(last, texts[:-1])), _NOTHING)
         custom = {tool.name for tool in turn.tools if tool.custom}
         actions = [
             action
-            for number, step in enumerate(steps)
+            for number, step in enumerate(scene.steps)
             for action in _actions(number, step, last, custom=step.call in custom)
         ]
-        return ScriptedGeneration(actions, input_tokens, turn.max_output_tokens)
+        return ScriptedGeneration(actions, input_tokens, turn.max_output_tokens, scene)
 
     async def close(self) -> None:
         pass
 
 
+class _Scene:
+    """When something is said, and how often there is no room for it before."""
+
+    def __init__(self, settings: SceneSettings) -> None:
+        self.steps = settings.steps
+        self._match = re.compile(settings.match)
+        self._earlier = re.compile(settings.earlier)
+        self._busy = settings.busy
+
+    def suits(self, last: str, earlier: Sequence[str]) -> bool:
+        if not self._match.search(last):
+            return False
+        return not self._earlier.pattern or any(map(self._earlier.search, earlier))
+
+    def enter(self) -> None:
+        """Begin to play it. Raises `TooManyRequests` as often as it is to be busy."""
+        if self._busy:
+            self._busy -= 1
+            raise TooManyRequests(
+                "The script has no room for this now. Try again in 1 second.",
+                headers={"retry-after": "1"},
+            )
+
+
+_NOTHING = _Scene(SceneSettings())
+
+
 class ScriptedGeneration:
     """One playing of a scene, cut after `limit` pieces."""
 
-    def __init__(self, actions: Sequence["_Action"], input_tokens: int, limit: int | None) -> None:
+    def __init__(
+        self,
+        actions: Sequence["_Action"],
+        input_tokens: int,
+        limit: int | None,
+        scene: _Scene = _NOTHING,
+    ) -> None:
+        self._scene = scene
         self._actions = actions
         self._input_tokens = input_tokens
         self._limit = limit
@@ -97,7 +131,7 @@ class ScriptedGeneration:
         )
 
     def start(self) -> None:
-        pass
+        self._scene.enter()
 
     def cancel(self) -> None:
         pass
