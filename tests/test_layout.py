@@ -51,7 +51,9 @@ MAY_KNOW = {
 #: Modules that may know more than their layer, for they stand for a model in this process.
 MAY_KNOW_MORE = {
     "models.build": {"engine", "formats"},
+    "models.constraints": {"engine", "formats"},
     "models.local": {"engine", "formats"},
+    "models.output": {"engine", "formats"},
 }
 
 MAX_LINES = 400

@@ -24,6 +24,7 @@ from antiphon.engine.runners.base import ModelRunner, Scores, Segment
 from antiphon.engine.sampler import Sampler, SampleRow
 from antiphon.engine.sequence import SampledToken, Sequence
 from antiphon.engine.tokenizer import PromptTokenizer
+from antiphon.formats.family import Family
 from antiphon.formats.template import ChatTemplate
 from antiphon.models.base import Generation, ModelDefaults
 from antiphon.models.local import LocalModel
@@ -291,6 +292,7 @@ def local_model(
     template: str = CHATML,
     context_window: int = 256,
     stop_tokens: frozenset[int] = frozenset(),
+    dialect: str | None = None,
     **options: Any,
 ) -> Iterator[LocalModel]:
     """A local model, by default the tiny Llama with its byte-level tokenizer and ChatML."""
@@ -305,7 +307,7 @@ def local_model(
             "tiny",
             started,
             prompt_tokenizer,
-            chat_template,
+            Family(chat_template, dialect),
             context_window=context_window,
             stop_tokens=stop_tokens,
             defaults=ModelDefaults(),

@@ -92,6 +92,9 @@ class ModelSettings(_Table):
     """How a local model is run; `auto` takes the fastest way that suits it."""
     quantize: Literal["none", "int8", "int4"] = "none"
     """What the native kernels make of weights that are not quantised in the file."""
+    dialect: str | None = None
+    """How a local model writes calls and reasoning: a name that `antiphon models dialects` lists;
+    found out from its chat template where absent."""
     temperature: float | None = Field(None, ge=0, le=2)
     """The temperature where a request gives none; the model's own where absent."""
     top_p: float | None = Field(None, ge=0, le=1)

@@ -5,7 +5,7 @@ knows nothing of Responses events. Deltas are tuples, as one is made for every t
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 Role = Literal["system", "user", "assistant"]
@@ -76,6 +76,7 @@ class Tool:
     A function takes JSON arguments that fit `parameters`, a JSON Schema of an object; None for a
     function without arguments. They are held to it if it is `strict`. A `custom` tool takes free
     text, which obeys `grammar` if there is one. `name` is what the model calls it by, unique.
+    `place` is where the request declares it, for messages about it.
     """
 
     name: str
@@ -84,6 +85,7 @@ class Tool:
     strict: bool = False
     custom: bool = False
     grammar: TextGrammar | None = None
+    place: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from antiphon.formats.calls import (
     Result,
     Said,
     as_text,
+    called,
     grouped,
     named_ids,
     one_by_one,
@@ -122,7 +123,7 @@ def test_calls_and_results_as_texts():
         Result("call00003", "f", ""),
         USER,
     ]
-    assert as_text(messages) == [
+    assert as_text(messages, called) == [
         USER,
         Message("assistant", 'S\n\nCalled f with {"a": 1}\n\nCalled now'),
         Message("user", "Result of f: 3 C\n\nResult of now: noon"),

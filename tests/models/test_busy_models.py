@@ -12,6 +12,7 @@ from serving import Served, serve
 from tiny_models import CHATML, ScriptedRunner, byte_level_tokenizer, engine
 
 from antiphon.engine.tokenizer import PromptTokenizer
+from antiphon.formats.family import Family
 from antiphon.formats.template import ChatTemplate
 from antiphon.keys import KeyFile, KeyRing
 from antiphon.models.base import ModelDefaults
@@ -49,13 +50,13 @@ def served(
     """A server of a model that says "hello" for ever."""
     tokenizer = PromptTokenizer(byte_level_tokenizer())
     controls = list(tokenizer.controls.values())
-    template = ChatTemplate(CHATML, variables={}, controls=controls)
+    family = Family(ChatTemplate(CHATML, variables={}, controls=controls))
     with engine(runner or Runner(HELLO), **options) as started:
         model = LocalModel(
             "tiny",
             started,
             tokenizer,
-            template,
+            family,
             context_window=512,
             stop_tokens=frozenset(),
             defaults=ModelDefaults(),

@@ -55,7 +55,7 @@ def served(model: LocalModel) -> Iterator[Served]:
 
 
 def prompt_tokens(model: LocalModel, turn: Turn) -> list[int]:
-    prompt = model._format.render(turn)
+    prompt = model._family.render(turn)
     return model._tokenizer.encode(prompt)
 
 
@@ -135,7 +135,7 @@ def test_txt_01_text_of_any_script_is_tokenised_and_detokenised_exactly(model, t
 
 
 def test_a_prompt_is_the_same_tokens_in_pieces_as_in_one(model):
-    (piece,) = model._format.render(ask("hello\n\n  world 123", instructions="Be brief."))
+    (piece,) = model._family.render(ask("hello\n\n  world 123", instructions="Be brief."))
     tokens = model._tokenizer.encode([piece])
     parts = piece.replace("<|im_end|>", "\0<|im_end|>\0").split("\0")
     assert model._tokenizer.encode([part for part in parts if part]) == tokens

@@ -109,6 +109,11 @@ class Engine:
         self._thread.start()
 
     @property
+    def vocab_size(self) -> int:
+        """Tokens that the model gives scores to."""
+        return self._runner.vocab_size
+
+    @property
     def num_steps(self) -> int:
         """Forward passes so far."""
         return self._core.counters.steps

@@ -52,6 +52,11 @@ class PromptTokenizer:
         number: int | None = self._tokenizer.token_to_id(token)
         return number
 
+    def ids_of(self, tokens: Iterable[str]) -> dict[int, str]:
+        """Those tokens that there are, by their ids."""
+        found = ((self.id_of(token), token) for token in tokens)
+        return {number: token for number, token in found if number is not None}
+
     def bytes_of(self, token: int) -> bytes:
         """What a token stands for in a text; nothing for a control token."""
         return b"" if token in self._controls else self._bytes.of(token)

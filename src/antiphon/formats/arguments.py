@@ -20,7 +20,7 @@ def call_json(call: Call, form: Literal["object", "json"] | None, write: Write) 
     """
     arguments: Any
     if form == "object":
-        arguments = _written(_object(call), write)
+        arguments = written(_object(call), write)
     elif call.custom:
         arguments = write(json.dumps(_object(call), ensure_ascii=False))
     else:
@@ -77,13 +77,14 @@ def _finite(text: str) -> float:
     return value
 
 
-def _written(value: Any, write: Write) -> Any:
+def written(value: Any, write: Write) -> Any:
+    """A JSON value with `write` applied to every text and key in it."""
     match value:
         case str():
             return write(value)
         case dict():
-            return {write(key): _written(inner, write) for key, inner in value.items()}
+            return {write(key): written(inner, write) for key, inner in value.items()}
         case list():
-            return [_written(inner, write) for inner in value]
+            return [written(inner, write) for inner in value]
         case _:
             return value

@@ -10,7 +10,7 @@ the user. Blank lines stand between them. A result whose call is not there reads
 whatever the template knows.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -70,8 +70,8 @@ def without_reasoning(messages: Sequence[Shown]) -> list[Shown]:
     return result
 
 
-def as_text(messages: Sequence[Shown]) -> list[Shown]:
-    """Puts calls and results as texts."""
+def as_text(messages: Sequence[Shown], told: Callable[[Call], str]) -> list[Shown]:
+    """Puts calls and results as texts, calls as `told` writes them."""
     result: list[Shown] = []
     after_result = False
     for message in messages:
@@ -81,7 +81,7 @@ def as_text(messages: Sequence[Shown]) -> list[Shown]:
                 text = result.pop().text + BLANK_LINE + text
             result.append(Message("user", text))
         elif isinstance(message, Said) and message.calls:
-            texts = [message.text, *map(_called, message.calls)]
+            texts = [message.text, *map(told, message.calls)]
             text = BLANK_LINE.join(text for text in texts if text)
             result.append(
                 Said(text, message.reasoning) if message.reasoning else Message("assistant", text)
@@ -145,7 +145,8 @@ def one_by_one(messages: Sequence[Shown]) -> list[Shown]:
     return result
 
 
-def _called(call: Call) -> str:
+def called(call: Call) -> str:
+    """A call as words."""
     return f"Called {call.name} with {call.arguments}" if call.arguments else f"Called {call.name}"
 
 

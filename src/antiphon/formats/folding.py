@@ -21,7 +21,7 @@ No text but reasoning is lost, and none changes places with the text of another 
 message.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -31,13 +31,14 @@ from antiphon.formats.calls import (
     Said,
     Shown,
     as_text,
+    called,
     grouped,
     named_ids,
     one_by_one,
     text_apart,
     without_reasoning,
 )
-from antiphon.turn import Entry, Message, Turn
+from antiphon.turn import Call, Entry, Message, Turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +65,11 @@ class Traits:
     reasoning: str | None = None
 
 
-def fold(turn: Turn, traits: Traits) -> list[Shown]:
-    """The messages to render for a turn."""
+def fold(turn: Turn, traits: Traits, told: Callable[[Call], str] = called) -> list[Shown]:
+    """The messages to render for a turn. `told` writes calls that cannot be shown."""
     opening = _opening_system_texts(turn.messages)
     leading = BLANK_LINE.join(text for text in (turn.instructions or "", *opening) if text)
-    messages = _fit_calls(grouped(turn.messages[len(opening) :]), traits)
+    messages = _fit_calls(grouped(turn.messages[len(opening) :]), traits, told)
     asked = bool(messages) and messages[-1].role == "user"
     system = traits.system and (traits.system_always or asked)
     if not traits.later_system or not system:
@@ -94,12 +95,12 @@ def _opening_system_texts(entries: Sequence[Entry]) -> list[str]:
     return texts
 
 
-def _fit_calls(messages: list[Shown], traits: Traits) -> list[Shown]:
+def _fit_calls(messages: list[Shown], traits: Traits, told: Callable[[Call], str]) -> list[Shown]:
     if traits.reasoning is None:
         messages = without_reasoning(messages)
     spoken = any(isinstance(m, Said) and m.calls and m.text for m in messages)
     if traits.calls is None or (spoken and traits.spoken_calls == "never"):
-        return as_text(messages)
+        return as_text(messages, told)
     if traits.spoken_calls == "apart":
         messages = text_apart(messages)
     if not traits.parallel_calls:

@@ -51,6 +51,11 @@ class DialectParser:
         return self._undeclared
 
     @property
+    def in_reasoning(self) -> bool:
+        """Whether what comes next is reasoning, as far as can be told yet."""
+        return not self._done and self._reader.in_reasoning
+
+    @property
     def breaks_off(self) -> bool:
         """Whether the output ended inside of a call that has no `CallStart` yet."""
         return self._done and self._undeclared is None and self._reader.in_call
@@ -72,6 +77,11 @@ class DialectParser:
     def feed_token(self, token: str) -> list[Delta]:
         """A token of the vocabulary that is a mark, or one that stands for no text."""
         self._source.add_token(self._tokens.char(token))
+        return self._go_on()
+
+    def feed_marker(self, marker: str) -> list[Delta]:
+        """A marker of the dialect, in the tokens that it has."""
+        self._source.add_token(self._tokens.coded(marker))
         return self._go_on()
 
     def finish(self) -> list[Delta]:

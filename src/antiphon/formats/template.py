@@ -17,13 +17,13 @@ import jinja2.parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from antiphon.errors import InvalidPrompt, StartError
-from antiphon.formats.arguments import call_json
+from antiphon.formats.arguments import call_json, written
 from antiphon.formats.base import Prompt
-from antiphon.formats.calls import Result, Said, Shown
+from antiphon.formats.calls import Result, Said, Shown, called
 from antiphon.formats.folding import Traits, fold
 from antiphon.formats.guard import Guard, control_pattern
 from antiphon.formats.probing import find_traits, shows_roles
-from antiphon.turn import Message, Turn
+from antiphon.turn import Call, Message, Turn
 
 #: For models that bring no template.
 PLAIN_TEMPLATE = """\
@@ -79,16 +79,33 @@ class ChatTemplate:
         self.traits = find_traits(self._probed)
         self.turn_end = self._find_turn_end()
 
-    def render(self, turn: Turn) -> Prompt:
-        """See `ChatFormat.render`."""
+    def render(
+        self,
+        turn: Turn,
+        *,
+        tools: Sequence[dict[str, Any]] | None = None,
+        variables: Mapping[str, Any] | None = None,
+        told: Callable[[Call], str] = called,
+    ) -> Prompt:
+        """The prompt of a turn, up to where the model goes on.
+
+        `tools` and `variables` are what the template is told besides; `told` writes calls that it
+        cannot show. Raises `InvalidPrompt` if the model cannot be shown this conversation.
+        """
         reason = ""
         for traits in self._attempts(turn):
-            messages = fold(turn, traits)
+            messages = fold(turn, traits, told)
             texts: list[str] = []
             self._as_json(messages, traits, _noting(texts))
+            written(tools, _noting(texts))
             guard = Guard(self._controls, texts)
             try:
-                return guard.cut(self._rendered(self._as_json(messages, traits, guard.mark)))
+                rendered = self._rendered(
+                    self._as_json(messages, traits, guard.mark),
+                    tools=written(tools, guard.mark),
+                    variables=variables,
+                )
+                return guard.cut(rendered)
             except _RENDER_ERRORS as error:
                 reason = "".join(guard.cut(str(error)))
         raise InvalidPrompt(
@@ -101,11 +118,12 @@ class ChatTemplate:
         *,
         tools: Sequence[dict[str, Any]] | None = None,
         generate: bool = False,
+        variables: Mapping[str, Any] | None = None,
     ) -> str | None:
         """Messages rendered by the template's traits, None if it refuses them."""
         try:
             shown = self._as_json(messages, self.traits, str)
-            return self._rendered(shown, generate=generate, tools=tools)
+            return self._rendered(shown, generate=generate, tools=tools, variables=variables)
         except _RENDER_ERRORS:
             return None
 
@@ -143,6 +161,7 @@ class ChatTemplate:
         *,
         generate: bool = True,
         tools: Sequence[dict[str, Any]] | None = None,
+        variables: Mapping[str, Any] | None = None,
     ) -> str:
         return self._template.render(
             messages=messages,
@@ -151,6 +170,7 @@ class ChatTemplate:
             tools=tools,
             documents=None,
             **self._variables,
+            **(variables or {}),
         )
 
     def _probed(self, messages: Sequence[Shown], traits: Traits) -> str | None:

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import structlog
+
 from antiphon.errors import StartError
 from antiphon.models import embedded
 from antiphon.models.base import Model, ModelDefaults
@@ -13,6 +15,8 @@ from antiphon.settings import ModelSettings, Settings
 
 if TYPE_CHECKING:  # Not needed by those who serve no model of their own.
     from antiphon.engine.checkpoints.checkpoint import Checkpoint
+
+_logger = structlog.get_logger("antiphon.models")
 
 #: Told what is being done, and how far: a sentence, steps done, steps in all (0: unknown).
 Progress = Callable[[str, int, int], None]
@@ -66,7 +70,7 @@ def _embedded(settings: Settings, progress: Progress) -> Model:
     path = embedded.fetch(
         settings.cache_dir, lambda done, size: progress("Fetching the model", done, size)
     )
-    wanted = ModelSettings(path=str(path))
+    wanted = ModelSettings(path=str(path), dialect=embedded.DIALECT)
     return _local(embedded.NAME, wanted, settings, _EMBEDDED_DEFAULTS, progress)
 
 
@@ -117,6 +121,7 @@ def _loaded(
     from antiphon.engine.engine import Engine, EngineOptions
     from antiphon.engine.loader import load
     from antiphon.engine.options import LoadOptions
+    from antiphon.formats.family import Family
     from antiphon.formats.template import PLAIN_TEMPLATE, ChatTemplate
     from antiphon.models.local import LocalModel, LocalOptions
 
@@ -138,6 +143,10 @@ def _loaded(
         controls=loaded.tokenizer.controls.values(),
         added=loaded.tokenizer.added,
     )
+    family = Family(template, wanted.dialect)
+    _logger.info(
+        "model understood", model=name, dialect=family.dialect.name, told_by=family.told_by
+    )
     engine = Engine(
         loaded.runner,
         loaded.cache,
@@ -153,7 +162,7 @@ def _loaded(
         name,
         engine,
         loaded.tokenizer,
-        template,
+        family,
         context_window=loaded.context_window(wanted.context_window or checkpoint.context_window),
         stop_tokens=checkpoint.stop_tokens,
         defaults=defaults,

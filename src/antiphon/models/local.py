@@ -2,26 +2,32 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
 from antiphon import ids
-from antiphon.engine.detokenizer import Detokenizer
 from antiphon.engine.engine import DeadlineExceeded, Engine, QueueFull, SequenceTooLong
-from antiphon.engine.sequence import EngineStream, SampledToken, SequenceRequest
+from antiphon.engine.grammar.errors import GrammarFailed
+from antiphon.engine.sequence import EngineStream, SequenceRequest
 from antiphon.engine.tokenizer import PromptTokenizer
 from antiphon.errors import (
     ContextLengthExceeded,
     GatewayTimeout,
+    InvalidAnswer,
     InvalidPrompt,
     TooManyRequests,
 )
-from antiphon.formats.base import ChatFormat, Prompt
+from antiphon.formats.base import Prompt
+from antiphon.formats.family import Family
+from antiphon.formats.grammars.turn import ReasoningState, callable_tools
+from antiphon.formats.parser import marker_tokens
 from antiphon.models.base import ModelDefaults
+from antiphon.models.constraints import Constraints
+from antiphon.models.output import OutputReader
 from antiphon.spec.types import EngineStatus, ModelStatus
-from antiphon.turn import Delta, Finish, TextDelta, TokenLogprob, TokenUsage, Turn
+from antiphon.turn import Delta, Finish, TokenUsage, Turn
 
 _PREPARING_THREADS = 4
 
@@ -46,14 +52,14 @@ class LocalOptions:
 class LocalModel:
     """Renders and counts prompts on threads of its own, and has the engine answer them."""
 
-    takes_tools = False
+    takes_tools = True
 
     def __init__(
         self,
         name: str,
         engine: Engine,
         tokenizer: PromptTokenizer,
-        chat_format: ChatFormat,
+        family: Family,
         *,
         context_window: int,
         stop_tokens: frozenset[int],
@@ -67,18 +73,38 @@ class LocalModel:
         self._options = options or LocalOptions()
         self._engine = engine
         self._tokenizer = tokenizer
-        self._format = chat_format
-        self._stop_tokens = stop_tokens
-        turn_end = chat_format.turn_end and tokenizer.id_of(chat_format.turn_end)
-        if turn_end is not None:
-            self._stop_tokens |= {int(turn_end)}
+        self._family = family
+        ends = (family.turn_end, *family.dialect.stops)
+        self._stop_tokens = stop_tokens | tokenizer.ids_of(text for text in ends if text).keys()
+        names = [*tokenizer.controls.values(), *tokenizer.added]
+        self._marks = tokenizer.ids_of(marker_tokens(family.dialect, names))
         self._threads = ThreadPoolExecutor(_PREPARING_THREADS, thread_name_prefix="prepare")
+        self._constraints = Constraints(
+            family.dialect,
+            tokenizer,
+            self._marks,
+            self._stop_tokens,
+            engine.vocab_size,
+            self._threads,
+        )
 
     async def prepare(self, turn: Turn) -> "LocalGeneration":
         loop = asyncio.get_running_loop()
-        request = await loop.run_in_executor(self._threads, self._request, turn)
+        request, reasoning = await loop.run_in_executor(self._threads, self._request, turn)
+        limit = self._family.max_reasoning(turn)
+        grammar = await self._constraints.of(turn, reasoning, limit)
+        if grammar is not None:
+            request = replace(request, grammar=grammar)
+        reader = OutputReader(
+            self._family.dialect,
+            callable_tools(turn),
+            self._tokenizer,
+            self._marks,
+            self._stop_tokens,
+            in_reasoning=reasoning == "inside",
+        )
         return LocalGeneration(
-            self._engine, self._tokenizer, request, timeout_seconds=self._options.timeout_seconds
+            self._engine, request, reader, timeout_seconds=self._options.timeout_seconds
         )
 
     def status(self) -> ModelStatus:
@@ -86,10 +112,11 @@ class LocalModel:
 
     async def close(self) -> None:
         await asyncio.to_thread(self._engine.close)
+        await asyncio.to_thread(self._constraints.close)
         self._threads.shutdown(cancel_futures=True)
 
-    def _request(self, turn: Turn) -> SequenceRequest:
-        prompt = self._format.render(turn)
+    def _request(self, turn: Turn) -> tuple[SequenceRequest, ReasoningState]:
+        prompt = self._family.render(turn)
         self._refuse_hopeless(prompt)
         tokens = self._tokenizer.encode(prompt)
         if not tokens:
@@ -99,7 +126,7 @@ class LocalModel:
             raise self._too_long(f"{len(tokens)} tokens", turn.max_output_tokens, room)
         options = self._options
         keep_seconds = options.keep_seconds if turn.keep_seconds is None else turn.keep_seconds
-        return SequenceRequest(
+        request = SequenceRequest(
             tokens=tokens,
             sampling=replace(turn.sampling, top_k=options.top_k, min_p=options.min_p),
             stop_tokens=self._stop_tokens,
@@ -112,6 +139,7 @@ class LocalModel:
             keep_seconds=keep_seconds,
             private=turn.private,
         )
+        return request, self._family.reasoning(prompt, turn)
 
     def _refuse_hopeless(self, prompt: Prompt) -> None:
         """Refuse what is too long by its bytes alone, before it is tokenised."""
@@ -146,29 +174,29 @@ def engine_status(stats: Mapping[str, Any]) -> EngineStatus:
 
 
 class LocalGeneration:
-    """One sequence of the engine, as text."""
+    """One sequence of the engine, as deltas."""
 
     def __init__(
         self,
         engine: Engine,
-        tokenizer: PromptTokenizer,
         request: SequenceRequest,
+        reader: OutputReader,
         *,
         timeout_seconds: float | None = None,
     ) -> None:
         self._engine = engine
-        self._tokenizer = tokenizer
         self._request = request
+        self._reader = reader
         self._timeout_seconds = timeout_seconds
         self._stream: EngineStream | None = None
-        self._output_tokens = 0
 
     @property
     def usage(self) -> TokenUsage:
         return TokenUsage(
             len(self._request.tokens),
             cached_tokens=self._stream.cached_tokens if self._stream else 0,
-            output_tokens=self._output_tokens,
+            output_tokens=self._reader.num_tokens,
+            reasoning_tokens=self._reader.num_reasoning,
         )
 
     def start(self) -> None:
@@ -203,44 +231,19 @@ class LocalGeneration:
             self.start()
         stream = self._stream
         assert stream is not None
-        detokenizer = Detokenizer(self._tokenizer)
-        # Tokens whose text is not whole yet; they are reported with the delta that they end up in.
-        pending: list[SampledToken] = []
+        logprobs = self._request.top_logprobs is not None
         try:
             async for output in stream:
-                text = ""
-                for sampled in output.tokens:
-                    self._output_tokens += 1
-                    if sampled.token not in self._request.stop_tokens:
-                        text += detokenizer.feed(sampled.token)
-                        pending.append(sampled)
+                for delta in self._reader.feed(output.tokens, logprobs=logprobs):
+                    yield delta
                 if output.finish_reason is not None:
-                    text += detokenizer.finish()
-                if text:
-                    yield TextDelta(text, self._logprobs(pending))
-                    pending = []
-                if output.finish_reason is not None:
+                    for delta in self._reader.finish(output.finish_reason):
+                        yield delta
                     yield Finish(output.finish_reason)
                     return
         except DeadlineExceeded:
             raise GatewayTimeout("The answer took longer than the server allows.") from None
+        except GrammarFailed as error:
+            raise InvalidAnswer(f"The answer cannot be held to its form: {error}.") from error
         finally:
             stream.cancel()
-
-    def _logprobs(self, sampled: Sequence[SampledToken]) -> tuple[TokenLogprob, ...]:
-        if self._request.top_logprobs is None:
-            return ()
-        return tuple(
-            self._logprob(
-                token.token,
-                token.logprob,
-                tuple(self._logprob(number, logprob) for number, logprob in token.top),
-            )
-            for token in sampled
-        )
-
-    def _logprob(
-        self, token: int, logprob: float, top: tuple[TokenLogprob, ...] = ()
-    ) -> TokenLogprob:
-        data = self._tokenizer.bytes_of(token)
-        return TokenLogprob(data.decode("utf-8", "replace"), data, logprob, top)

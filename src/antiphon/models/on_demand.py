@@ -24,7 +24,7 @@ class OnDemandModel:
     known.
     """
 
-    takes_tools = False
+    takes_tools = True
 
     def __init__(
         self,

@@ -20,14 +20,15 @@ class ChannelReader:
     """Reads a turn, from the beginning of its first message or from inside reasoning. Never gets to
     an end by itself.
 
-    `in_call` is whether it is inside of a header that is sent to somebody.
+    `in_call` is whether it is inside of a header that is sent to somebody, `in_reasoning` whether
+    in reasoning.
     """
 
     def __init__(self, reading: Reading, *, calls: bool, starts_in_reasoning: bool) -> None:
         self._source = reading.source
         self._output = reading.output
         self._calls = calls
-        self._starts_in_reasoning = starts_in_reasoning
+        self.in_reasoning = starts_in_reasoning
         start, channel, _, message, *ends = map(reading.tokens.coded, HARMONY_MARKS)
         self._begins = Marks(
             [Mark("header", (one,)) for one in (start, channel, message, "to=", "assistant")]
@@ -42,7 +43,7 @@ class ChannelReader:
 
     def read(self) -> Steps[None]:
         """Reads everything."""
-        if self._starts_in_reasoning:
+        if self.in_reasoning:
             yield from self._content(reasoning=True)
         while True:
             header = yield from self._header()
@@ -82,6 +83,7 @@ class ChannelReader:
 
     def _content(self, *, reasoning: bool) -> Steps[None]:
         """Reads what a message says."""
+        self.in_reasoning = reasoning
         begins = True
 
         def write(text: str) -> None:
@@ -90,6 +92,7 @@ class ChannelReader:
             begins = False
 
         yield from self._until_end(write)
+        self.in_reasoning = False
 
     def _until_end(self, write: Callable[[str], None]) -> Steps[None]:
         """Reads to the end of a message, or to the header of the next if that is missing."""

@@ -28,7 +28,8 @@ def call_reader(reading: Reading) -> CallReader:
 class TurnReader:
     """Reads a turn, from inside reasoning or not. Never gets to an end by itself.
 
-    `in_call` is whether it is inside of a call that has not begun to tell its arguments.
+    `in_call` is whether it is inside of a call that has not begun to tell its arguments,
+    `in_reasoning` whether in reasoning.
     """
 
     def __init__(self, reading: Reading, *, calls: bool, starts_in_reasoning: bool) -> None:
@@ -40,24 +41,23 @@ class TurnReader:
         )
         self._between = _between_calls(reading.dialect)
         self._together = reading.dialect.array or reading.dialect.bare
-        self._starts_in_reasoning = starts_in_reasoning
+        self.in_reasoning = starts_in_reasoning
         self.in_call = False
 
     def read(self) -> Steps[None]:
         """Reads everything."""
-        reasoning = self._starts_in_reasoning
-        after: After = "thought" if reasoning else "start"
-        mark = yield from self._prose.read(after, reasoning=reasoning)
+        after: After = "thought" if self.in_reasoning else "start"
+        mark = yield from self._prose.read(after, reasoning=self.in_reasoning)
         while True:
             if mark.kind in ("think", "thought"):
                 self._source.forget()
-                after, reasoning = "thought", mark.kind == "think"
+                after, self.in_reasoning = "thought", mark.kind == "think"
             elif (yield from self._call(mark)):
-                after, reasoning = "call", False
+                after, self.in_reasoning = "call", False
             else:
                 mark = yield from self._prose.resume()
                 continue
-            mark = yield from self._prose.read(after, reasoning=reasoning)
+            mark = yield from self._prose.read(after, reasoning=self.in_reasoning)
 
     def _call(self, mark: Mark) -> Steps[bool]:
         """Reads calls from behind the mark that opened them; False if there are none."""

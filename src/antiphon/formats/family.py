@@ -1,0 +1,89 @@
+"""How one model is spoken to and understood: its chat template and its dialect together."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
+
+from antiphon.formats.base import Prompt
+from antiphon.formats.calls import BLANK_LINE, called
+from antiphon.formats.dialects.choosing import choose_dialect
+from antiphon.formats.dialects.spelling import spelled
+from antiphon.formats.dialects.telling import tool_json, tools_text
+from antiphon.formats.efforts import find_efforts
+from antiphon.formats.grammars.turn import ReasoningState, callable_tools
+from antiphon.formats.parser import starts_in_reasoning
+from antiphon.formats.template import ChatTemplate
+from antiphon.turn import Call, Tool, Turn
+
+#: Who tells the model of its tools: its template, or a text of ours in the system message.
+ToldBy = Literal["template", "text"]
+
+
+class Family:
+    """Speaks as a chat template does, in the dialect of that name, or in the one that is found out
+    from the template. Raises `UnknownDialect`.
+
+    `efforts` is what comes of each effort; empty where the model does not reason.
+    """
+
+    def __init__(self, template: ChatTemplate, dialect: str | None = None) -> None:
+        choice = choose_dialect(template, dialect)
+        self._template = template
+        self.dialect = choice.dialect
+        self.told_by: ToldBy = "template" if choice.shows_tools else "text"
+        self.efforts = find_efforts(template, choice.dialect)
+
+    @property
+    def turn_end(self) -> str | None:
+        """The control token that ends an assistant's turn, if there is one."""
+        return self._template.turn_end
+
+    def render(self, turn: Turn) -> Prompt:
+        """The prompt of a turn, up to where the model goes on.
+
+        All tools are told, whichever of them may be called, so that the prompt stays the same; none
+        where none may be. Raises `InvalidPrompt` if the model cannot be shown this conversation.
+        """
+        tools = turn.tools if callable_tools(turn) else ()
+        reasons = self.efforts.get(turn.effort) if turn.effort else None
+        variables = reasons.variables if reasons else None
+        if self.told_by == "template":
+            told = [tool_json(tool) for tool in tools] or None
+            return self._template.render(turn, tools=told, variables=variables)
+        return self._template.render(
+            self._with_tools(turn, tools), variables=variables, told=self._spelled
+        )
+
+    def reasoning(self, prompt: Prompt, turn: Turn) -> ReasoningState:
+        """Where a turn's prompt leaves the model."""
+        marks = self.dialect.reasoning
+        if marks is None or not self.efforts:
+            return "closed"
+        text = "".join(prompt[-_LAST_PIECES:]).rstrip()
+        if starts_in_reasoning(self.dialect, text):
+            return "inside"
+        if text.endswith(marks.close.rstrip()) or self.max_reasoning(turn) == 0:
+            return "closed"
+        return "allowed"
+
+    def max_reasoning(self, turn: Turn) -> int | None:
+        """Tokens that a turn's reasoning may have, None for any number."""
+        reasons = self.efforts.get(turn.effort) if turn.effort else None
+        return reasons.max_tokens if reasons else None
+
+    def _with_tools(self, turn: Turn, tools: Sequence[Tool]) -> Turn:
+        if not tools:
+            return turn
+        texts = (turn.instructions, tools_text(self.dialect, tools))
+        return replace(turn, instructions=BLANK_LINE.join(text for text in texts if text))
+
+    def _spelled(self, call: Call) -> str:
+        """A call as the model is asked to write it; as words where it has no such form."""
+        try:
+            return spelled(self.dialect, [call])
+        except (ValueError, TypeError):
+            return called(call)
+
+
+#: A mark is at most in so many pieces at the end of a prompt.
+_LAST_PIECES = 4
