@@ -30,6 +30,7 @@ WIRING = {
     "console",
     "kept",
     "logs",
+    "model_commands",
     "server",
     "settings_layers",
     "storage",

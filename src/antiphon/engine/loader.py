@@ -67,18 +67,22 @@ def read(source: str, progress: Progress) -> Checkpoint:
         raise LoadError(f"{source} cannot be read: {error.strerror}") from error
 
 
+def read_tokenizer(checkpoint: Checkpoint) -> PromptTokenizer:
+    """The tokenizer of a model. Raises `LoadError`."""
+    if checkpoint.tokenizer is not None:
+        return PromptTokenizer(checkpoint.tokenizer)
+    from antiphon.engine.torch.modules import pretrained_tokenizer
+
+    return PromptTokenizer(pretrained_tokenizer(checkpoint))
+
+
 def _looks_like_path(source: str) -> bool:
     return source.startswith((".", "/", "~")) or source.count("/") != 1 or source.endswith(".gguf")
 
 
 def load(checkpoint: Checkpoint, options: LoadOptions, progress: Progress) -> LoadedModel:
     """Make a model ready to run in the fastest way that suits it. Raises `LoadError`."""
-    if checkpoint.tokenizer is None:
-        from antiphon.engine.torch.modules import pretrained_tokenizer
-
-        tokenizer = PromptTokenizer(pretrained_tokenizer(checkpoint))
-    else:
-        tokenizer = PromptTokenizer(checkpoint.tokenizer)
+    tokenizer = read_tokenizer(checkpoint)
     runner, cache = _runner(checkpoint, options, progress)
     if options.prefix_dir is not None and options.prefix_bytes:
         _keep_long_prefixes(checkpoint, options.prefix_dir, options, runner, cache)

@@ -15,6 +15,8 @@ from antiphon.settings import ModelSettings, Settings
 
 if TYPE_CHECKING:  # Not needed by those who serve no model of their own.
     from antiphon.engine.checkpoints.checkpoint import Checkpoint
+    from antiphon.engine.tokenizer import PromptTokenizer
+    from antiphon.formats.family import Family
 
 _logger = structlog.get_logger("antiphon.models")
 
@@ -31,6 +33,17 @@ def build_models(settings: Settings, progress: Progress) -> list[Model]:
 
     Raises `StartError`.
     """
+    named = named_models(settings)
+    if not named:
+        return [_embedded(settings, progress)]
+    return [_model(name, wanted, settings, progress) for name, wanted in named.items()]
+
+
+def named_models(settings: Settings) -> dict[str, ModelSettings]:
+    """The models that the settings name, the default first; none where the embedded one is served.
+
+    Raises `StartError`.
+    """
     named = dict(settings.models)
     if settings.model is not None and settings.model not in named:
         name = model_name(settings.model)
@@ -41,9 +54,7 @@ def build_models(settings: Settings, progress: Progress) -> list[Model]:
         named = {name: ModelSettings(path=settings.model), **named}
     elif settings.model is not None:
         named = {settings.model: named.pop(settings.model), **named}
-    if not named:
-        return [_embedded(settings, progress)]
-    return [_model(name, wanted, settings, progress) for name, wanted in named.items()]
+    return named
 
 
 def model_name(source: str) -> str:
@@ -67,11 +78,41 @@ def _model(name: str, wanted: ModelSettings, settings: Settings, progress: Progr
 
 
 def _embedded(settings: Settings, progress: Progress) -> Model:
-    path = embedded.fetch(
+    embedded.fetch(
         settings.cache_dir, lambda done, size: progress("Fetching the model", done, size)
     )
-    wanted = ModelSettings(path=str(path), dialect=embedded.DIALECT)
+    wanted = embedded_settings(settings)
     return _local(embedded.NAME, wanted, settings, _EMBEDDED_DEFAULTS, progress)
+
+
+def embedded_settings(settings: Settings) -> ModelSettings:
+    """The embedded model, as if the settings named it."""
+    path = embedded.embedded_path(settings.cache_dir)
+    return ModelSettings(path=str(path), dialect=embedded.DIALECT)
+
+
+def read_family(wanted: ModelSettings) -> "Family":
+    """How a local model is spoken to and understood, without running it. Raises `StartError`."""
+    from antiphon.engine.loader import read, read_tokenizer
+
+    assert wanted.path is not None
+    checkpoint = read(wanted.path, _ignore)
+    return _family(wanted, checkpoint, read_tokenizer(checkpoint))
+
+
+def _family(
+    wanted: ModelSettings, checkpoint: "Checkpoint", tokenizer: "PromptTokenizer"
+) -> "Family":
+    from antiphon.formats.family import Family
+    from antiphon.formats.template import PLAIN_TEMPLATE, ChatTemplate
+
+    template = ChatTemplate(
+        checkpoint.template or PLAIN_TEMPLATE,
+        variables=checkpoint.variables,
+        controls=tokenizer.controls.values(),
+        added=tokenizer.added,
+    )
+    return Family(template, wanted.dialect)
 
 
 def _local(
@@ -121,8 +162,6 @@ def _loaded(
     from antiphon.engine.engine import Engine, EngineOptions
     from antiphon.engine.loader import load
     from antiphon.engine.options import LoadOptions
-    from antiphon.formats.family import Family
-    from antiphon.formats.template import PLAIN_TEMPLATE, ChatTemplate
     from antiphon.models.local import LocalModel, LocalOptions
 
     is_embedded = wanted.path == str(embedded.embedded_path(settings.cache_dir))
@@ -137,13 +176,7 @@ def _loaded(
         prefix_bytes=(settings.cache_disk_mib or 0) * 2**20,
     )
     loaded = load(checkpoint, options, progress)
-    template = ChatTemplate(
-        checkpoint.template or PLAIN_TEMPLATE,
-        variables=checkpoint.variables,
-        controls=loaded.tokenizer.controls.values(),
-        added=loaded.tokenizer.added,
-    )
-    family = Family(template, wanted.dialect)
+    family = _family(wanted, checkpoint, loaded.tokenizer)
     _logger.info(
         "model understood", model=name, dialect=family.dialect.name, told_by=family.told_by
     )

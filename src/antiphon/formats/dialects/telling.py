@@ -23,21 +23,28 @@ def tool_json(tool: Tool) -> dict[str, Any]:
     }
 
 
-def tools_text(dialect: Dialect, tools: Sequence[Tool]) -> str:
-    """A section of the system message, for a template that does not tell of tools by itself."""
+def example(dialect: Dialect) -> str:
+    """A call, to show how one is written."""
+    return spelled(dialect, [Call("abcdef123", "FUNCTION", '{"ARGUMENT": "VALUE"}')])
+
+
+def tools_text(dialect: Dialect, tools: Sequence[Tool], shown: str) -> str:
+    """A section of the system message, for a template that does not tell of tools by itself.
+
+    `shown` is the `example`, or what stands for it.
+    """
     several = (
         "To make several calls at once, write them one after the other.\n"
         if dialect.parallel and not dialect.array
         else ""
     )
-    example = spelled(dialect, [Call("abcdef123", "FUNCTION", '{"ARGUMENT": "VALUE"}')])
     lines = "\n".join(json.dumps(tool_json(tool), ensure_ascii=False) for tool in tools)
     return (
         "# Tools\n\n"
         "You may call functions to help with what the user asks. These are the functions, one a "
         f"line, as JSON:\n<tools>\n{lines}\n</tools>\n\n"
         "To call a function, write its name and its arguments like this, and nothing after it:\n"
-        f"{example}\n"
+        f"{shown}\n"
         f"{several}"
         "What the function gives back comes with the next message. Call only functions that are "
         "listed. If none is needed, answer as usual."
