@@ -1,5 +1,7 @@
 """Make from `openapi/` what the package carries: the bundled document, its coverage and its types.
 
+What the conformance suite carries of it is made along with it; see `build_conformance`.
+
     python tools/build_spec.py           write them
     python tools/build_spec.py --check   fail if what is written is not what would be
 
@@ -14,6 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import build_conformance
 import lint_spec
 import yaml
 from bundle import bundle
@@ -57,20 +60,22 @@ def main() -> int:
             "x-traitTag": True,  # Redoc: a chapter without operations.
         }
     )
-    generated = {
+    made = {
         "openapi.json": json.dumps(document, ensure_ascii=False, indent=1) + "\n",
         "openapi.yaml": yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120),
         "coverage.json": json.dumps(coverage, ensure_ascii=False, indent=1) + "\n",
         "types.py": types_module(document),
     }
-    stale = [n for n, text in generated.items() if read(TARGET / n) != text]
+    generated = {TARGET / name: text for name, text in made.items()}
+    generated |= build_conformance.generated(document)
+    stale = [file for file, text in generated.items() if read(file) != text]
     if arguments.check:
-        for name in stale:
-            print(f"{TARGET / name} is out of date: run tools/build_spec.py", file=sys.stderr)
+        for file in stale:
+            print(f"{file} is out of date: run tools/build_spec.py", file=sys.stderr)
         return 1 if stale else 0
-    for name in stale:
-        (TARGET / name).write_text(generated[name], encoding="utf-8")
-        print(f"wrote {TARGET / name}")
+    for file in stale:
+        file.write_text(generated[file], encoding="utf-8")
+        print(f"wrote {file}")
     return 0
 
 

@@ -1,0 +1,199 @@
+"""The cases: what is sent, and what must come back. The YAML files beside this module are data."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from responses_conformance.rules.catalogue import rules
+
+#: What a server may claim, in the order of reports.
+PROFILES = (
+    "core",
+    "stored",
+    "background",
+    "conversations",
+    "tools",
+    "structured",
+    "reasoning",
+    "media",
+    "websocket",
+    "exact",
+)
+#: What a case may need of the suite's configuration.
+NEEDS = ("second_key", "auth", "context_window", "scripted")
+
+_FIELDS = {
+    "id",
+    "title",
+    "requirement",
+    "source",
+    "profile",
+    "needs",
+    "behaviour",
+    "rules",
+    "breaks",
+    "steps",
+    "note",
+}
+_STEP_FIELDS = {
+    "name",
+    "request",
+    "body",
+    "raw",
+    "headers",
+    "query",
+    "as",
+    "each",
+    "expect",
+    "premise",
+    "leave_after",
+    "poll",
+    "until",
+    "within",
+    "parallel",
+    "repeat",
+    "compare",
+    "without",
+    "assert",
+    "note",
+}
+
+
+class CaseError(Exception):
+    """A case that cannot be read. Says which, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Behaviour:
+    """What a model must do for a case. `script` is how a scripted model does it."""
+
+    name: str
+    prompt: str
+    does: str
+    scripted: bool
+    script: tuple[Mapping[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One case. `rules` are the rules of streams and bodies that count for its verdict; all others
+    are reported by themselves."""
+
+    id: str
+    title: str
+    requirement: str
+    source: tuple[str, ...]
+    profile: str
+    needs: tuple[str, ...]
+    behaviours: tuple[str, ...]
+    rules: tuple[str, ...]
+    breaks: tuple[str, ...]
+    steps: tuple[Mapping[str, Any], ...]
+    file: str
+
+    @property
+    def level(self) -> str:
+        """`must` or `should`, as its requirement says."""
+        return "must" if "MUST" in self.requirement else "should"
+
+
+@cache
+def behaviours() -> Mapping[str, Behaviour]:
+    """All behaviours by name."""
+    text = files("responses_conformance").joinpath("behaviours.yaml").read_text(encoding="utf-8")
+    return {
+        name: Behaviour(
+            name,
+            entry["prompt"],
+            entry["does"],
+            entry.get("scripted", False),
+            tuple(entry["script"]),
+        )
+        for name, entry in yaml.safe_load(text).items()
+    }
+
+
+def load(folders: Iterable[Path] = ()) -> list[Case]:
+    """The suite's own cases, and those in `*.yaml` of further folders. Raises `CaseError`."""
+    texts = [
+        (entry.name, entry.read_text(encoding="utf-8"))
+        for entry in files(__package__).iterdir()
+        if entry.name.endswith(".yaml")
+    ]
+    for folder in folders:
+        texts += [(str(f), f.read_text(encoding="utf-8")) for f in sorted(folder.glob("*.yaml"))]
+    cases: dict[str, Case] = {}
+    for name, text in texts:
+        for case in _cases(name, text):
+            if case.id in cases:
+                raise CaseError(f"{name}: {case.id} is also in {cases[case.id].file}")
+            cases[case.id] = case
+    order = {profile: number for number, profile in enumerate(PROFILES)}
+    return sorted(cases.values(), key=lambda case: (order[case.profile], case.id))
+
+
+def _cases(name: str, text: str) -> Iterator[Case]:
+    try:
+        entries = yaml.safe_load(text) or []
+    except yaml.YAMLError as error:
+        raise CaseError(f"{name}: {error}") from error
+    for entry in entries:
+        if "id" not in entry:
+            continue  # An entry that only holds YAML anchors.
+        yield _case(name, entry)
+
+
+def _case(file: str, entry: dict[str, Any]) -> Case:
+    where = f"{file}: {entry['id']}"
+    unknown = set(entry) - _FIELDS
+    if unknown:
+        raise CaseError(f"{where}: {', '.join(sorted(unknown))} is no field of a case")
+    for name in ("title", "requirement", "source", "profile", "steps"):
+        if not entry.get(name):
+            raise CaseError(f"{where}: there is no {name}")
+    if not ("MUST" in entry["requirement"] or "SHOULD" in entry["requirement"]):
+        raise CaseError(f"{where}: the requirement says neither MUST nor SHOULD")
+    if entry["profile"] not in PROFILES:
+        raise CaseError(f"{where}: there is no profile {entry['profile']}")
+    named = entry.get("behaviour", [])
+    named = (named,) if isinstance(named, str) else tuple(named)
+    for known, given in (
+        (NEEDS, entry.get("needs", [])),
+        (behaviours(), named),
+        (rules(), entry.get("rules", [])),
+    ):
+        for name in given:
+            if name not in known:
+                raise CaseError(f"{where}: {name} is not known")
+    _check_steps(where, entry["steps"])
+    needs = list(entry.get("needs", []))
+    if any(behaviours()[name].scripted for name in named) and "scripted" not in needs:
+        needs.append("scripted")
+    return Case(
+        str(entry["id"]),
+        entry["title"],
+        " ".join(entry["requirement"].split()),
+        tuple(entry["source"]),
+        entry["profile"],
+        tuple(needs),
+        named,
+        tuple(entry.get("rules", [])),
+        tuple(entry.get("breaks", [])),
+        tuple(entry["steps"]),
+        file,
+    )
+
+
+def _check_steps(where: str, steps: list[dict[str, Any]]) -> None:
+    for step in steps:
+        unknown = set(step) - _STEP_FIELDS
+        if unknown:
+            raise CaseError(f"{where}: {', '.join(sorted(unknown))} is no field of a step")
+        if not {"request", "poll", "parallel", "compare", "assert"} & set(step):
+            raise CaseError(f"{where}: a step does nothing")
+        _check_steps(where, step.get("parallel", []))

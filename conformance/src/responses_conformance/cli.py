@@ -1,0 +1,169 @@
+"""The command `responses-conformance`."""
+
+import os
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import click
+
+from responses_conformance import __version__
+from responses_conformance.cases import PROFILES, Case, CaseError, behaviours, load
+from responses_conformance.config import ENVIRONMENT, Config, ConfigError, configured
+from responses_conformance.exchange import Unreachable
+from responses_conformance.reports.console import Console
+from responses_conformance.reports.files import write
+from responses_conformance.rules.catalogue import rules
+from responses_conformance.runner import run as run_cases
+from responses_conformance.schemas import Schemas
+from responses_conformance.starting import started
+from responses_conformance.transcripts import TranscriptError, judge
+from responses_conformance.transcripts import load as load_transcript
+from responses_conformance.words import case_text, finding_text, rule_text
+
+
+def _server_options(command: Any) -> Any:
+    for option in reversed(
+        [
+            click.option("--config", "config_file", type=click.Path(path_type=Path)),
+            click.option("--base-url", help="Where the API is, up to /responses."),
+            click.option("--api-key", help="Key that is sent as a bearer token."),
+            click.option("--model", help="Model to ask; without it the first that is listed."),
+            click.option("--start", help="Command that starts the server; {port} is a free port."),
+            click.option("--ready-url", help="What to wait for; without it, the list of models."),
+            click.option("--timeout", type=float, help="Seconds that an answer may take."),
+        ]
+    ):
+        command = option(command)
+    return command
+
+
+@click.group()
+@click.version_option(__version__)
+def main() -> None:
+    """Finds out where a server differs from the OpenAI Responses API.
+
+    Options are taken from flags, then from the TOML file of --config, then from the environment,
+    as RESPONSES_CONFORMANCE_BASE_URL.
+    """
+
+
+@main.command()
+@_server_options
+@click.option("--second-api-key", help="Key of somebody else, for cases about two tenants.")
+@click.option("--server-name", help="What reports call the server.")
+@click.option("--claim", "claims", multiple=True, type=click.Choice(PROFILES))
+@click.option("--not-claimed", multiple=True, type=click.Choice(PROFILES))
+@click.option("--model-follows-script", is_flag=True, help="The model does what cases ask for.")
+@click.option("--keys-required", is_flag=True, help="The server refuses requests without a key.")
+@click.option("--context-window", type=int, help="The model's context, in tokens.")
+@click.option("--max-output-tokens", type=int, help="Sent where a case does not say.")
+@click.option("--only", multiple=True, help="Only these cases or profiles.")
+@click.option("--cases", multiple=True, type=click.Path(exists=True, path_type=Path))
+@click.option("--expected-failures", type=click.Path(exists=True, path_type=Path))
+@click.option("--report", "reports", multiple=True, type=click.Path(path_type=Path))
+def run(config_file: Path | None, reports: tuple[Path, ...], **flags: Any) -> None:
+    """Run cases against a server.
+
+    --report FILE writes a report: .json, .xml (JUnit), .html or .md (the summary as a table).
+    """
+    config = _configured(flags, config_file)
+    cases = _chosen(config)
+    console = Console(len(cases))
+    try:
+        with started(config) as config, console:
+            report = run_cases(config, cases, console.case)
+    except (ConfigError, Unreachable) as error:
+        raise click.ClickException(str(error)) from error
+    console.summary(report)
+    for file in reports:
+        write(report, file)
+    sys.exit(1 if report.failed else 0)
+
+
+@main.command("list")
+@click.option("--profile", type=click.Choice(PROFILES))
+@click.option("--rules", "show_rules", is_flag=True, help="The rules, not the cases.")
+@click.option("--cases", multiple=True, type=click.Path(exists=True, path_type=Path))
+def list_(profile: str | None, show_rules: bool, cases: tuple[Path, ...]) -> None:
+    """List cases, or rules."""
+    if show_rules:
+        for rule in rules().values():
+            click.echo(f"{rule.id:10} {rule.level:7} {rule.requirement}")
+        return
+    loaded = _loaded(cases)
+    for case in loaded:
+        if profile in (None, case.profile):
+            click.echo(f"{case.id:12} {case.profile:14} {case.level:7} {case.title}")
+    counts = Counter(case.profile for case in loaded)
+    click.echo(", ".join(f"{name} {counts[name]}" for name in PROFILES) + f", all {len(loaded)}")
+
+
+@main.command()
+@click.argument("name", metavar="ID")
+@click.option("--cases", multiple=True, type=click.Path(exists=True, path_type=Path))
+def explain(name: str, cases: tuple[Path, ...]) -> None:
+    """Say all that is known of a case or a rule."""
+    if name in rules():
+        click.echo(rule_text(rules()[name]))
+        return
+    for case in _loaded(cases):
+        if case.id == name:
+            click.echo(case_text(case))
+            return
+    raise click.ClickException(f"there is neither a case nor a rule {name}")
+
+
+@main.command("behaviours")
+def behaviours_() -> None:
+    """List what cases need a model to do, for authors of scripted models."""
+    for behaviour in behaviours().values():
+        click.echo(f"{behaviour.name}{' (scripted only)' if behaviour.scripted else ''}")
+        click.echo(f"  prompt  {behaviour.prompt}")
+        click.echo(f"  does    {behaviour.does}")
+
+
+@main.command()
+@click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.option("--exact", is_flag=True, help="Judge by antiphon's own document as well.")
+def check(files: tuple[Path, ...], exact: bool) -> None:
+    """Judge recorded streams."""
+    schemas = Schemas(exact=exact)
+    broken = False
+    for file in files:
+        try:
+            findings, _ = judge(load_transcript(file), schemas)
+        except TranscriptError as error:
+            raise click.ClickException(f"{file}: {error}") from error
+        for finding in findings:
+            click.echo(finding_text(finding, str(file)))
+        broken = broken or bool(findings.found)
+        if not findings.found:
+            click.echo(f"{file}: all rules hold")
+    sys.exit(1 if broken else 0)
+
+
+def _configured(flags: dict[str, Any], file: Path | None) -> Config:
+    named = os.environ.get(f"{ENVIRONMENT}CONFIG")
+    try:
+        return configured(flags, file or (Path(named) if named else None))
+    except ConfigError as error:
+        raise click.ClickException(str(error)) from error
+
+
+def _loaded(folders: tuple[Path, ...]) -> list[Case]:
+    try:
+        return load(folders)
+    except CaseError as error:
+        raise click.ClickException(str(error)) from error
+
+
+def _chosen(config: Config) -> list[Case]:
+    cases = _loaded(config.cases)
+    if not config.only:
+        return cases
+    chosen = [case for case in cases if case.id in config.only or case.profile in config.only]
+    if not chosen:
+        raise click.ClickException(f"no case is {' or '.join(config.only)}")
+    return chosen

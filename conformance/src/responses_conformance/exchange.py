@@ -1,0 +1,178 @@
+"""One request and what came back, over HTTP."""
+
+import json
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import httpx
+
+_SECRET = "(removed)"
+_SECRET_HEADERS = ("authorization", "x-api-key", "cookie", "set-cookie")
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A request and its answer. Times are seconds since the request was sent: `first` when the
+    first byte of the body came, `longest` the longest silence after it. `left` is whether the suite
+    went away before the end. Headers with secrets are kept without them."""
+
+    method: str
+    path: str
+    request_headers: Mapping[str, str]
+    request: bytes
+    status: int
+    headers: Mapping[str, str]
+    content: bytes
+    first: float = 0.0
+    longest: float = 0.0
+    total: float = 0.0
+    left: bool = False
+    case: str = ""
+    step: str = ""
+
+    @property
+    def media(self) -> str:
+        """The media type of the answer, without parameters."""
+        return self.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+    @property
+    def streamed(self) -> bool:
+        """Whether the answer is a stream of events."""
+        return self.status < 400 and self.media == "text/event-stream"
+
+    @property
+    def json(self) -> Any:
+        """The answer as JSON; None if it is none."""
+        try:
+            return json.loads(self.content)
+        except ValueError:
+            return None
+
+    @property
+    def asked(self) -> Any:
+        """The request's body as JSON; None if it has none."""
+        try:
+            return json.loads(self.request)
+        except ValueError:
+            return None
+
+
+class Unreachable(Exception):
+    """The server did not answer. Says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """When the suite goes away: after so many events, or after so many seconds."""
+
+    events: int | None = None
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is sent. `key` is the API key, None for none at all."""
+
+    method: str
+    path: str
+    content: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    query: Mapping[str, Any] = field(default_factory=dict)
+    key: str | None = None
+    leave: Leave | None = None
+
+
+class Client:
+    """Sends requests to one server. `base_url` ends before `/responses`. May be used from several
+    threads."""
+
+    def __init__(self, base_url: str, *, timeout: float) -> None:
+        self._base_url = base_url.rstrip("/")
+        self._timeout = timeout
+        # The user's proxies are not for the server under test.
+        self._http = httpx.Client(timeout=timeout, trust_env=False)
+
+    def close(self) -> None:
+        """Close its connections."""
+        self._http.close()
+
+    def send(self, request: Request) -> Exchange:
+        """The exchange that a request makes. Raises `Unreachable`."""
+        headers = dict(request.headers)
+        if request.key is not None:
+            headers["authorization"] = f"Bearer {request.key}"
+        if request.content and "content-type" not in {name.lower() for name in headers}:
+            headers["content-type"] = "application/json"
+        url = httpx.URL(self._base_url + request.path)
+        if request.query:
+            url = url.copy_merge_params(request.query)
+        kept = {
+            name: _SECRET if name.lower() in _SECRET_HEADERS else value
+            for name, value in headers.items()
+        }
+        exchange = Exchange(
+            request.method, url.raw_path.decode(), kept, request.content, 0, {}, b""
+        )
+        began = time.monotonic()
+        try:
+            with self._http.stream(
+                request.method, url, content=request.content or None, headers=headers
+            ) as answer:
+                answered = {
+                    name: _SECRET if name in _SECRET_HEADERS else value
+                    for name, value in answer.headers.items()
+                }
+                exchange = replace(exchange, status=answer.status_code, headers=answered)
+                return self._read(answer, exchange, request.leave, began)
+        except httpx.HTTPError as error:
+            if exchange.status:  # The body broke off, which is for the rules to judge.
+                return replace(exchange, total=time.monotonic() - began)
+            raise Unreachable(f"{request.method} {url}: {type(error).__name__} {error}") from error
+
+    def _read(
+        self, answer: httpx.Response, exchange: Exchange, leave: Leave | None, began: float
+    ) -> Exchange:
+        content = bytearray()
+        first = longest = 0.0
+        last = began
+        left = threading.Event()
+        timer = None
+        if leave is not None and leave.seconds is not None:
+            timer = threading.Timer(leave.seconds, _go_away, (answer, left))
+            timer.start()
+        try:
+            for chunk in answer.iter_raw():
+                now = time.monotonic()
+                if not content:
+                    first = now - began
+                else:
+                    longest = max(longest, now - last)
+                last = now
+                content += chunk
+                if leave is not None and leave.events is not None:
+                    if content.count(b"\n\n") >= leave.events:
+                        left.set()
+                        break
+                if now - began > self._timeout:
+                    break
+        except (httpx.HTTPError, OSError):
+            pass  # The body broke off, or the suite went away; the rules judge what is there.
+        finally:
+            if timer is not None:
+                timer.cancel()
+        return replace(
+            exchange,
+            content=bytes(content),
+            first=first,
+            longest=longest,
+            total=time.monotonic() - began,
+            left=left.is_set(),
+        )
+
+
+def _go_away(answer: httpx.Response, left: threading.Event) -> None:
+    left.set()
+    answer.close()

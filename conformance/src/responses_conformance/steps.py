@@ -1,0 +1,271 @@
+"""Runs the steps of one case."""
+
+import itertools
+import json
+import re
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from responses_conformance.cases import Case, behaviours
+from responses_conformance.config import Config
+from responses_conformance.exchange import Client, Exchange, Leave, Request
+from responses_conformance.findings import difference
+from responses_conformance.judging import Seen, judge_exchange
+from responses_conformance.results import Ledger
+from responses_conformance.rules.bodies import judge_resumed, judge_retrieved
+from responses_conformance.schemas import Schemas
+from responses_conformance.values import filled, mistakes, told
+
+_MODEL_PATHS = ("/responses", "/responses/input_tokens", "/responses/compact")
+_POLL_SECONDS = 0.1
+
+
+class PremiseFailed(Exception):
+    """The model did not do what the case is about."""
+
+
+@dataclass
+class Player:
+    """Plays the steps of one case. `scope` is what its templates see: the answers of named steps
+    (of a stream, its response), whole streams in `events`, the prompts and the configuration."""
+
+    case: Case
+    client: Client
+    config: Config
+    schemas: Schemas
+    ledger: Ledger
+    scope: dict[str, Any] = field(default_factory=dict)
+    wrong: list[str] = field(default_factory=list)
+    exchanges: list[Exchange] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.scope |= {
+            "model": self.config.model,
+            "window": self.config.context_window,
+            "prompt": {name: entry.prompt for name, entry in behaviours().items()},
+            "events": {},
+            "headers": {},
+        }
+
+    def play(self) -> None:
+        """Play all steps. Raises `PremiseFailed`, and what `values` and `exchange` raise."""
+        for step in self.case.steps:
+            self._step(step)
+
+    def _step(self, step: Mapping[str, Any]) -> None:
+        each = step.get("each")
+        if not each:
+            self._once(step)
+            return
+        names = list(each)
+        for values in itertools.product(*(each[name] for name in names)):
+            chosen = dict(zip(names, values, strict=True))
+            self.scope |= {name: filled(value, self.scope) for name, value in chosen.items()}
+            before = len(self.wrong)
+            self._once({key: value for key, value in step.items() if key != "each"})
+            label = ", ".join(f"{name} {json.dumps(value)[:80]}" for name, value in chosen.items())
+            self.wrong[before:] = [f"with {label}: {reason}" for reason in self.wrong[before:]]
+
+    def _once(self, step: Mapping[str, Any]) -> None:
+        if "parallel" in step:
+            with ThreadPoolExecutor(len(step["parallel"])) as pool:
+                list(pool.map(self._step, step["parallel"]))
+        elif "compare" in step:
+            self._compare(step)
+        elif "assert" in step:
+            wanted = filled(step["assert"], self.scope)
+            self.wrong += mistakes(self.scope, wanted)
+        elif "poll" in step:
+            self._poll(step)
+        else:
+            for _ in range(step.get("repeat", 1)):
+                self._request(step)
+
+    def _compare(self, step: Mapping[str, Any]) -> None:
+        left, right = (
+            _without(filled(f"{{{{{path}}}}}", self.scope), step.get("without", ()))
+            for path in step["compare"]
+        )
+        found = difference(left, right)
+        if found:
+            first, second = step["compare"]
+            self.wrong.append(f"{first} and {second} differ: {found}")
+
+    def _poll(self, step: Mapping[str, Any]) -> None:
+        deadline = time.monotonic() + step.get("within", 30)
+        request = self._made({**step, "request": step["poll"]})
+        statuses: list[Any] = []
+        while True:
+            seen = self._sent(request, step)
+            status = seen.body.get("status") if isinstance(seen.body, dict) else None
+            if status is not None and status not in statuses[-1:]:
+                statuses.append(status)
+            if not mistakes(seen.body, filled(step["until"], self.scope)):
+                break
+            if time.monotonic() > deadline:
+                reasons = "; ".join(mistakes(seen.body, filled(step["until"], self.scope)))
+                self.wrong.append(f"{request.path} after {step.get('within', 30)} s: {reasons}")
+                break
+            time.sleep(_POLL_SECONDS)
+        self._expect(step, seen)
+        if "name" in step:
+            self.scope["events"][step["name"]] = {"statuses": statuses}
+
+    def _request(self, step: Mapping[str, Any]) -> None:
+        request = self._made(step)
+        seen = self._sent(request, step)
+        self._expect(step, seen)
+        if seen.exchange.status < 400 and not seen.exchange.left and request.method == "POST":
+            self._again(request, seen)
+
+    def _made(self, step: Mapping[str, Any]) -> Request:
+        method, _, path = filled(step["request"], self.scope).partition(" ")
+        content = b""
+        if "raw" in step:
+            content = filled(step["raw"], self.scope).encode("utf-8", "surrogatepass")
+        elif "body" in step:
+            body = filled(step["body"], self.scope)
+            if isinstance(body, dict) and path in _MODEL_PATHS:
+                body = {"model": self.config.model, **body}
+                body = {name: value for name, value in body.items() if value != "$absent"}
+                if path == "/responses" and self.config.max_output_tokens is not None:
+                    body.setdefault("max_output_tokens", self.config.max_output_tokens)
+            content = json.dumps(body).encode()
+        keys = {
+            "second": self.config.second_api_key,
+            "nobody": None,
+            "stranger": "sk-this-key-is-not-known",
+        }
+        leave = step.get("leave_after")
+        return Request(
+            method,
+            path,
+            content,
+            filled(step.get("headers", {}), self.scope),
+            filled(step.get("query", {}), self.scope),
+            keys.get(step.get("as", ""), self.config.api_key),
+            Leave(**leave) if leave else None,
+        )
+
+    def _sent(self, request: Request, step: Mapping[str, Any]) -> Seen:
+        exchange = self.client.send(request)
+        exchange = replace(exchange, case=self.case.id, step=str(step.get("name", "")))
+        self.exchanges.append(exchange)
+        seen = judge_exchange(exchange, self.schemas)
+        self.ledger.note(exchange, seen.checked, seen.findings)
+        self._count(seen)
+        if "name" in step:
+            name = step["name"]
+            self.scope[name] = seen.response
+            self.scope["headers"][name] = dict(exchange.headers)
+            if seen.stream is not None:
+                self.scope["events"][name] = seen.body
+        return seen
+
+    def _count(self, seen: Seen) -> None:
+        """Rules that the case names count for its verdict."""
+        for finding in seen.findings:
+            if finding.rule in self.case.rules:
+                self.wrong.append(f"{finding.rule} at {finding.where}: {finding.seen}")
+
+    def _expect(self, step: Mapping[str, Any], seen: Seen) -> None:
+        expected = step.get("expect", {})
+        status = seen.exchange.status
+        wanted = expected.get("status", 200)
+        label = f"{seen.exchange.method} {seen.exchange.path.partition('?')[0]}"
+        if not _status_fits(status, wanted):
+            error = seen.body.get("error") if isinstance(seen.body, dict) else None
+            said = f": {json.dumps(error)[:300]}" if error else ""
+            self.wrong.append(f"{label} is answered with {status}{said} (required: {wanted})")
+            return
+        if "premise" in step:
+            unmet = self._held(step["premise"], seen)
+            if unmet:
+                raise PremiseFailed("; ".join(unmet))
+        self.wrong += [f"{label}: {reason}" for reason in self._held(expected, seen)]
+
+    def _held(self, expected: Mapping[str, Any], seen: Seen) -> list[str]:
+        wrong: list[str] = []
+        headers = dict(seen.exchange.headers)
+        for name, wanted in filled(expected.get("headers", {}), self.scope).items():
+            found = mistakes({"it": headers[name]} if name in headers else {}, {"it": wanted})
+            if found:
+                wrong.append(
+                    f"the header {name} is {headers.get(name, 'missing')} (required: "
+                    f"{told(wanted)})"
+                )
+        for part, value in (
+            ("body", seen.body),
+            ("response", seen.response if seen.exchange.status < 400 else None),
+            ("stream", seen.body if seen.stream is not None else None),
+        ):
+            if part in expected and (part != "stream" or seen.stream is not None):
+                wrong += mistakes(value, filled(expected[part], self.scope))
+        if "error" in expected:
+            error = seen.body.get("error") if isinstance(seen.body, dict) else None
+            wrong += mistakes(error, filled(expected["error"], self.scope))
+        if "raw" in expected:
+            text = seen.exchange.content.decode("utf-8", "replace")
+            wrong += mistakes({"the text": text}, {"the text": filled(expected["raw"], self.scope)})
+        return wrong
+
+    def _again(self, request: Request, seen: Seen) -> None:
+        """Ask again for a response that was stored, and hold it against what was told before."""
+        response = seen.response
+        if (
+            "stored" not in self.config.profiles
+            or request.path != "/responses"
+            or not isinstance(response, dict)
+            or response.get("store") is not True
+            or response.get("status") not in ("completed", "incomplete", "failed")
+            or not isinstance(response.get("id"), str)
+        ):
+            return
+        path = f"/responses/{response['id']}"
+        get = self.client.send(Request("GET", path, key=request.key))
+        get = replace(get, case=self.case.id, step="retrieved")
+        self.exchanges.append(get)
+        again = judge_exchange(get, self.schemas)
+        again.checked.add("FOLD-3")
+        judge_retrieved(again.body, response, f"GET {path}", again.findings)
+        self.ledger.note(get, again.checked, again.findings)
+        self._count(again)
+        if seen.stream is not None and (
+            response.get("background") is True or "exact" in self.config.profiles
+        ):
+            self._resumed(path, request, seen)
+
+    def _resumed(self, path: str, request: Request, seen: Seen) -> None:
+        assert seen.stream is not None
+        events = tuple(frame.data for frame in seen.stream.frames)
+        after = len(events) // 2
+        query = {"stream": "true", "starting_after": str(after)}
+        exchange = self.client.send(Request("GET", path, query=query, key=request.key))
+        exchange = replace(exchange, case=self.case.id, step="resumed")
+        self.exchanges.append(exchange)
+        resumed = judge_exchange(exchange, self.schemas)
+        if resumed.stream is not None:
+            resumed.checked.add("FOLD-4")
+            told = tuple(frame.data for frame in resumed.stream.frames)
+            judge_resumed(events, told, after, resumed.findings)
+        self.ledger.note(exchange, resumed.checked, resumed.findings)
+        self._count(resumed)
+
+
+def _status_fits(status: int, wanted: Any) -> bool:
+    if isinstance(wanted, list):
+        return any(_status_fits(status, entry) for entry in wanted)
+    if isinstance(wanted, str):
+        return bool(re.fullmatch(wanted.replace("x", r"\d"), str(status)))
+    return bool(status == wanted)
+
+
+def _without(value: Any, names: Any) -> Any:
+    if isinstance(value, list):
+        return [_without(entry, names) for entry in value]
+    if isinstance(value, dict):
+        return {k: _without(v, names) for k, v in value.items() if k not in names}
+    return value
