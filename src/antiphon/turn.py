@@ -75,8 +75,9 @@ class Tool:
 
     A function takes JSON arguments that fit `parameters`, a JSON Schema of an object; None for a
     function without arguments. They are held to it if it is `strict`. A `custom` tool takes free
-    text, which obeys `grammar` if there is one. `name` is what the model calls it by, unique.
-    `place` is where the request declares it, for messages about it.
+    text, which obeys `grammar` if there is one. One that `searches` finds further tools, and its
+    arguments are a JSON object in any case. `name` is what the model calls it by, unique. `place`
+    is where the request declares it, for messages about it.
     """
 
     name: str
@@ -86,6 +87,7 @@ class Tool:
     custom: bool = False
     grammar: TextGrammar | None = None
     place: str = field(default="", compare=False)
+    searches: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,9 +147,9 @@ class Turn:
     used again; an idle prefix stays for `keep_seconds`, None for as long as the model's settings
     say. `private` keeps everything of it out of what outlives the process.
 
-    `tools` may be called as `tool_choice` says, one at most unless `parallel_calls`. `answer` is
-    the form of the answer, None for any text. `effort` is how much to reason, None for the model's
-    own way.
+    `tools` may be called as `tool_choice` says, one at most unless `parallel_calls`, and
+    `max_calls` at most, None for any number. `answer` is the form of the answer, None for any text.
+    `effort` is how much to reason, None for the model's own way.
     """
 
     messages: tuple[Entry, ...]
@@ -163,6 +165,7 @@ class Turn:
     tools: tuple[Tool, ...] = ()
     tool_choice: ToolChoice = ToolChoice()
     parallel_calls: bool = True
+    max_calls: int | None = None
     answer: AnswerFormat | None = None
     effort: Effort | None = None
 

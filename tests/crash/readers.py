@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import httpx
 import orjson
+from scenes import TOOLS
 
 _PAUSE_SECONDS = 0.03
 _DONE = b"data: [DONE]"
@@ -60,7 +61,8 @@ class Reader:
                 await asyncio.sleep(_PAUSE_SECONDS)
 
     async def _create(self) -> None:
-        body = {"input": self.scene, "background": self._background, "stream": True}
+        body = {"input": self.scene, "tools": TOOLS, "stream": True}
+        body["background"] = self._background
         headers = {"idempotency-key": self._key} if self._key else {}
         await self._read("POST", "/v1/responses", 0, json=body, headers=headers)
 

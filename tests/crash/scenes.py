@@ -23,6 +23,8 @@ SCENES: dict[str, list[dict[str, Any]]] = {
         {"call": "look", "arguments": '{"at": "all of it", "for": 3}', "pieces": 4},
     ],
 }
+#: What they call.
+TOOLS = [{"type": "function", "name": "look"}]
 #: Those that end by themselves, and soon.
 BRIEF = ("bursts", "late", "mixed", "quick", "slow")
 _DELTAS = {

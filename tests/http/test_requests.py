@@ -293,7 +293,8 @@ def test_use_01_usage_is_whole_in_both_forms(server):
             {"call": "get_weather", "arguments": "m n o p q r ", "pieces": 2},
         )
     )
-    body = {"input": "one two three", "instructions": "four"}
+    tools = [{"type": "function", "name": "get_weather"}]
+    body = {"input": "one two three", "instructions": "four", "tools": tools}
     usage = served.create(body)["usage"]
     assert usage == {
         "input_tokens": 4,

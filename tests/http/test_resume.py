@@ -117,7 +117,7 @@ def test_sta_12_a_response_that_was_not_streamed_can_be_replayed(state, server, 
 )
 def test_sta_12_every_kind_of_end_is_replayed(state, server, steps, limit, last):
     served = server(scripted(*steps), **state)
-    body = {"input": "x"} if limit is None else {"input": "x", "max_output_tokens": limit}
+    body = {"input": "x", "max_output_tokens": limit, "tools": [{"type": "function", "name": "f"}]}
     live = served.stream(body)
     assert live.types[-len(last) :] == last
     assert raw(served.replay(live.response["id"])) == raw(live)

@@ -179,6 +179,7 @@ NUL_BODY = {
     "prompt_cache_key": "p\u0000",
     "safety_identifier": "s\u0000",
     "user": "u\u0000",
+    "tools": [{"type": "function", "name": "f"}],
 }
 
 

@@ -74,6 +74,7 @@ def test_sta_06_unstored_responses_leave_no_byte_behind(server, tmp_path, text):
         "metadata": {"k": SECRET},
         "prompt_cache_key": SECRET,
         "user": SECRET,
+        "tools": [{"type": "function", "name": "f", "description": SECRET}],
         "store": False,
     }
     made = [served.create(body), served.stream(body).response]

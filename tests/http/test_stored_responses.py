@@ -65,10 +65,12 @@ def sweeper(served):
 @pytest.mark.parametrize("background", [False, True])
 @pytest.mark.parametrize("fields", [EVERY_FIELD, {"input": "x"}], ids=["every", "none"])
 def test_every_field_comes_back_as_it_was_answered(every_state, server, fields, background):
-    model = scripted({"reasoning": "hm"}, {"text": "ok"}, {"call": "f", "arguments": "{}"})
+    call = {"call": "get_weather", "arguments": '{"city":"Oslo"}'}
+    model = scripted({"reasoning": "hm"}, {"text": "ok"}, call)
     served = server(model, aliases={"alias": "test-model"}, **every_state)
-    body = {**fields, "background": background}
+    body = {"tools": [WEATHER], **fields, "background": background}
     live = served.stream(body)
+    assert live.response["status"] == "completed"
     assert served.stored(live.response["id"]) == live.response
     made = served.create(body)
     if background:

@@ -34,7 +34,8 @@ def test_str_01_a_text_answer_has_every_event_once_and_in_order(server):
 
 def test_str_01_a_function_call_has_every_event_once_and_in_order(server):
     served = server(scripted({"call": "get", "arguments": '{"city":"Oslo"}', "pieces": 8}))
-    stream = served.stream({"model": "test-model", "input": "ping"})
+    tools = [{"type": "function", "name": "get"}]
+    stream = served.stream({"model": "test-model", "input": "ping", "tools": tools})
     assert stream.types == [
         "response.created",
         "response.in_progress",
@@ -198,7 +199,8 @@ def test_err_02_a_failure_without_a_stream_is_a_failed_response(server):
 )
 def test_err_05_a_cut_answer_is_incomplete_and_nothing_is_invented(server, steps, output):
     served = server(scripted(*steps))
-    stream = served.stream({"input": "x", "max_output_tokens": 16})
+    tools = [{"type": "function", "name": "f"}]
+    stream = served.stream({"input": "x", "max_output_tokens": 16, "tools": tools})
     assert stream.types[-1] == "response.incomplete"
     response = stream.response
     assert response["status"] == "incomplete"

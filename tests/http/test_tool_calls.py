@@ -142,7 +142,7 @@ def test_the_strict_rules_are_a_setting(server):
 
 
 def test_what_continues_a_response_is_not_held_to_the_order_of_its_own_items(server):
-    served = server(calling("get_weather"), history_rules="strict")
+    served = server(calling("get_weather", '{"city":"Oslo"}'), history_rules="strict")
     first = served.create({"input": [USER], "tools": [WEATHER]})
     thought = {"type": "reasoning", "content": [{"type": "reasoning_text", "text": "Hm"}]}
     result = {**RESULT, "call_id": first["output"][0]["call_id"]}

@@ -461,7 +461,7 @@ def test_a_turn_that_ends_inside_a_call_has_failed():
     events = written(*SCRIPTS["a call that never ends"][0])
     response = response_of(events)
     assert response["status"] == "failed"
-    assert response["error"]["message"] == "The model ended its turn inside a function call."
+    assert response["error"]["message"] == "The model ended its turn inside a call."
     assert response["output"][0]["status"] == "incomplete"
     assert of(events, "function_call_arguments.done") == []
 

@@ -94,7 +94,8 @@ def test_tools_in_a_namespace_have_its_name_before_their_own():
         "crm__sql": ShownTool("sql", "crm"),
         "get_weather": ShownTool("get_weather"),
     }
-    assert [model_name(*shown) for shown in table.shown.values()] == list(table.shown)
+    called = [model_name(shown.name, shown.namespace) for shown in table.shown.values()]
+    assert called == list(table.shown)
 
 
 def test_what_a_namespace_is_for_is_said_once():

@@ -7,14 +7,16 @@ from collections.abc import Iterable
 from typing import Any, TypeVar, cast, get_args
 
 from antiphon import ids
-from antiphon.errors import APIError, ResponseCancelled, ServerError
+from antiphon.errors import APIError, InvalidToolCall, ResponseCancelled
 from antiphon.responses.log import EventLog
 from antiphon.responses.open_items import (
     OpenCall,
+    OpenCallable,
     OpenCustomCall,
     OpenItem,
     OpenMessage,
     OpenReasoning,
+    OpenSearch,
     reopened,
 )
 from antiphon.responses.presentation import Presentation
@@ -61,7 +63,7 @@ class ResponseBuilder:
         ]
         self._text: OpenMessage | None = None
         self._reasoning: OpenReasoning | None = None
-        self._calls: dict[int, OpenCall | OpenCustomCall] = {}
+        self._calls: dict[int, OpenCallable] = {}
         self._blank: list[TextDelta] = []
 
     @property
@@ -98,8 +100,8 @@ class ResponseBuilder:
                 # What is said before a call is no answer.
                 self._close_text(phase="commentary")
                 self._close_reasoning()
-                kind = OpenCustomCall if custom else OpenCall
                 shown = self._presentation.tool(name)
+                kind = OpenSearch if shown.searches else OpenCustomCall if custom else OpenCall
                 self._calls[call] = self._open(kind(len(self._items), shown))
             case CallArguments(call, text):
                 if text:
@@ -116,7 +118,7 @@ class ResponseBuilder:
         """
         whole = finish.reason == "stop"
         if whole and self._calls:
-            self.fail(ServerError("The model ended its turn inside a function call."), usage)
+            self.fail(InvalidToolCall("The model ended its turn inside a call."), usage)
             return
         if self._blank and not self._items:
             self._open_text(self._blank)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from antiphon import errors
-from antiphon.responses.tools import BRINGING, as_function
+from antiphon.responses.tools import BRINGING, SEARCH, as_function
 from antiphon.spec import Contract
 
 Status = Literal["served", "dropped", "rejected"]
@@ -24,6 +24,11 @@ class Rule:
     status: Status
     why: str = ""
     neutral: tuple[Any, ...] = ()
+
+
+_NO_SEARCH = Rule(
+    "dropped", "The server runs no searches. Tools that wait to be found are shown at once."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +177,8 @@ class Gate:
         for index, tool in enumerate(tools):
             kind, path = tool["type"], f"{place}[{index}]"
             rule = self._tools.get(kind, unknown)
+            if kind == SEARCH and tool.get("execution") != "client" and rule.status == "served":
+                rule = _NO_SEARCH
             name = f"tools.{kind}" if kind in self._tools else "unknown tool"
             if rule.status == "dropped" and self._hosted == "refuse":
                 rule = Rule("rejected", rule.why)

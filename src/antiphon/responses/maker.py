@@ -6,6 +6,7 @@ from dataclasses import replace
 from antiphon.errors import ContextLengthExceeded
 from antiphon.models.base import Generation, Model
 from antiphon.principal import Principal
+from antiphon.responses.held import HeldGeneration
 from antiphon.responses.request import EffectiveRequest
 from antiphon.store.records import ItemBody
 from antiphon.turn import Message, Turn
@@ -14,17 +15,19 @@ from antiphon.turn import Message, Turn
 async def prepared(
     request: EffectiveRequest, principal: Principal, items: Iterable[ItemBody]
 ) -> Generation:
-    """A request, `items` being all that its model is to be shown, ready to be answered.
+    """A request, `items` being all that its model is to be shown, ready to be answered, and held to
+    what it asks for.
 
     Raises `ContextLengthExceeded` or `InvalidPrompt`.
     """
     turn = request.turn(principal, items)
     try:
-        return await request.model.prepare(turn)
+        generation = await request.model.prepare(turn)
     except ContextLengthExceeded:
         if not request.truncates:
             raise
-    return await _prepared_truncated(request.model, turn)
+        generation = await _prepared_truncated(request.model, turn)
+    return HeldGeneration(generation, turn)
 
 
 async def _prepared_truncated(model: Model, turn: Turn) -> Generation:

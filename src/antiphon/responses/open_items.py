@@ -8,10 +8,13 @@ said later, the failure included.
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, cast
 
+import orjson
+
 from antiphon import ids
 from antiphon.responses.presentation import Presentation, ShownTool
 from antiphon.spec.types import (
     ItemStatus,
+    JsonObject,
     Logprob,
     MessagePhase,
     OutputCustomToolCall,
@@ -20,6 +23,7 @@ from antiphon.spec.types import (
     OutputMessage,
     OutputReasoning,
     OutputText,
+    OutputToolSearchCall,
     ReasoningText,
     StreamEvent,
 )
@@ -201,7 +205,7 @@ class OpenReasoning(_OpenContent):
             to.emit("response.content_part.done", **self._place, part=part)
 
 
-class _OpenCallable(OpenItem):
+class OpenCallable(OpenItem):
     """A call of something that the client is to run."""
 
     def __init__(self, item_id: str, index: int, shown: ShownTool) -> None:
@@ -213,14 +217,15 @@ class _OpenCallable(OpenItem):
     def restore(self, item: Mapping[str, Any]) -> None:
         super().restore(item)
         self._call_id = item["call_id"]
-        self._shown = ShownTool(item["name"], item.get("namespace"))
+        if "name" in item:
+            self._shown = ShownTool(item["name"], item.get("namespace"))
 
     def add(self, to: Emitter, text: str) -> None:
         """Take in more of what it is called with."""
         raise NotImplementedError
 
 
-class OpenCall(_OpenCallable):
+class OpenCall(OpenCallable):
     def __init__(self, index: int, shown: ShownTool) -> None:
         super().__init__(ids.function_call_id(), index, shown)
 
@@ -265,7 +270,7 @@ class OpenCall(_OpenCallable):
         )
 
 
-class OpenCustomCall(_OpenCallable):
+class OpenCustomCall(OpenCallable):
     def __init__(self, index: int, shown: ShownTool) -> None:
         super().__init__(ids.custom_tool_call_id(), index, shown)
 
@@ -305,6 +310,32 @@ class OpenCustomCall(_OpenCallable):
             )
 
 
+class OpenSearch(OpenCallable):
+    """A search for tools. There are no events of what is searched for: it stands in the whole item,
+    which says nothing of it before."""
+
+    def __init__(self, index: int, shown: ShownTool) -> None:
+        super().__init__(ids.tool_search_call_id(), index, shown)
+        self._arguments: JsonObject = {}
+
+    def snapshot(self) -> OutputToolSearchCall:
+        return {
+            "type": "tool_search_call",
+            "id": self.id,
+            "call_id": self._call_id,
+            "execution": "client",
+            "arguments": self._arguments,
+            "status": self.status,
+        }
+
+    def add(self, to: Emitter, text: str) -> None:
+        self._pieces.append(text)
+
+    def closing(self, to: Emitter) -> None:
+        if self.status != "incomplete":
+            self._arguments = orjson.loads("".join(self._pieces) or "{}")
+
+
 class EndedItem(OpenItem):
     """An item that was whole before."""
 
@@ -332,9 +363,11 @@ def reopened(index: int, item: OutputItem, presentation: Presentation) -> OpenIt
             )
         case "function_call":
             opened = OpenCall(index, ShownTool(""))
-        case kind:
-            assert kind == "custom_tool_call", kind
+        case "custom_tool_call":
             opened = OpenCustomCall(index, ShownTool(""))
+        case kind:
+            assert kind == "tool_search_call", kind
+            opened = OpenSearch(index, ShownTool(""))
     opened.restore(fields)
     return opened
 

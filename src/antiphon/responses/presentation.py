@@ -6,10 +6,12 @@ from typing import NamedTuple
 
 
 class ShownTool(NamedTuple):
-    """What a response calls a tool, and the namespace it was declared in, if it was in one."""
+    """What a response calls a tool, the namespace it was declared in, if it was in one, and whether
+    a call of it is a search for tools."""
 
     name: str
     namespace: str | None = None
+    searches: bool = False
 
 
 @dataclass(frozen=True, slots=True)

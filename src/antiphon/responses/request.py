@@ -121,6 +121,7 @@ class EffectiveRequest:
             tools=table.tools,
             tool_choice=table.choice(body.get("tool_choice")),
             parallel_calls=body.get("parallel_tool_calls", True),
+            max_calls=_whole(body.get("max_tool_calls")),
             answer=answer_format(body.get("text")),
             effort=self._effort(),
         )

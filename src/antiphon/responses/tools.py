@@ -17,15 +17,16 @@ Declared = Mapping[str, Any]
 
 #: Items that bring tools into a conversation.
 BRINGING = ("additional_tools", "tool_search_output")
-_SEARCH = "tool_search"
+#: The type of a search for tools, and what the model calls it by.
+SEARCH = "tool_search"
 
-_WEB_SEARCH = ("web_search", "Searches the web.", "query", "What to search for.")
+_WEBSEARCH = ("web_search", "Searches the web.", "query", "What to search for.")
 #: Hosted tools as functions that the client runs: name, description, and their one argument.
 _AS_FUNCTIONS: Mapping[str, tuple[str, str, str, str]] = {
-    "web_search": _WEB_SEARCH,
-    "web_search_2025_08_26": _WEB_SEARCH,
-    "web_search_preview": _WEB_SEARCH,
-    "web_search_preview_2025_03_11": _WEB_SEARCH,
+    "web_search": _WEBSEARCH,
+    "web_search_2025_08_26": _WEBSEARCH,
+    "web_search_preview": _WEBSEARCH,
+    "web_search_preview_2025_03_11": _WEBSEARCH,
     "file_search": (
         *("file_search", "Searches the user's files."),
         *("query", "What to search for."),
@@ -142,7 +143,7 @@ def tool_table(declared: Iterable[Declared], items: Iterable[Mapping[str, Any]] 
         elif item["type"] == "tool_search_output":
             found += item["tools"]
     offered = list(_each(given))
-    if any(tool["type"] == _SEARCH for tool in given):
+    if any(tool["type"] == SEARCH for tool in given):
         offered = [one for one in offered if not one.given.get("defer_loading")]
     tools = {one.name: one for one in (*offered, *_each(found))}
     return ToolTable(
@@ -205,11 +206,15 @@ class _One(NamedTuple):
 
     @property
     def name(self) -> str:
-        return model_name(str(self.given.get("name", _SEARCH)), self.namespace)
+        return model_name(str(self.given.get("name", SEARCH)), self.namespace)
 
     @property
     def shown(self) -> ShownTool:
-        return ShownTool(self.given.get("name", _SEARCH), self.namespace)
+        return ShownTool(self.given.get("name", SEARCH), self.namespace, self.searches)
+
+    @property
+    def searches(self) -> bool:
+        return bool(self.given["type"] == SEARCH)
 
     @property
     def grammar(self) -> TextGrammar | None:
@@ -227,6 +232,7 @@ class _One(NamedTuple):
             strict=bool(self.given.get("strict")),
             custom=self.given["type"] == "custom",
             grammar=self.grammar,
+            searches=self.searches,
         )
 
 
@@ -248,7 +254,9 @@ def _placed(place: str, tool: Declared) -> Iterator[tuple[str, _One]]:
 
 
 def _hosted_name(kind: Any, shown: Mapping[str, ShownTool]) -> str | None:
-    """The function that a hosted tool is offered as, if it is."""
+    """What the model calls a tool by that is chosen by its type alone, if it is offered."""
+    if kind == SEARCH:
+        return SEARCH if SEARCH in shown and shown[SEARCH].searches else None
     name = _AS_FUNCTIONS[kind][0] if isinstance(kind, str) and kind in _AS_FUNCTIONS else None
     return name if name in shown else None
 
@@ -276,7 +284,7 @@ def _effective(tool: Declared) -> EffectiveTool:
                 "tools": [_effective(inner) for inner in tool["tools"]],
             }
         case kind:
-            assert kind == _SEARCH, kind
+            assert kind == SEARCH, kind
             made = {
                 "execution": tool.get("execution") or "server",
                 "description": tool.get("description"),

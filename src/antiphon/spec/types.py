@@ -42,7 +42,9 @@ class TextFormatText(TypedDict):
 
 class TextFormatJsonObject(TypedDict):
     """
-    Any JSON object. The model should be told in words what is to be in it.
+    Any JSON object. The model should be told in words what is to be in it. A whole answer that is something else fails
+    the response as `invalid_answer`.
+
     """
 
     type: Literal['json_object']
