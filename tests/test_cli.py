@@ -12,9 +12,11 @@ from pathlib import Path
 import httpx
 import pytest
 from click.testing import CliRunner
+from tiny_models import CHATML, save
 
 from antiphon import __version__
 from antiphon.cli import main
+from antiphon.formats.dialects.families import DIALECTS
 from antiphon.keys import KeyFile
 
 CONFIG = """
@@ -217,12 +219,41 @@ def test_the_document_is_printed_in_every_form(tmp_path):
     assert "<title>antiphon: API reference</title>" in page.read_text()
 
 
+def test_served_models_are_listed_with_how_they_are_understood(tmp_path, config):
+    model = save(tmp_path / "tiny", template=CHATML)
+    with config.open("a") as file:
+        file.write(f'[models.tiny]\npath = "{model}"\n')
+    lines = antiphon("models", "list", "--config", config).output.splitlines()
+    assert [line.split() for line in lines[1:]] == [
+        ["demo", "-", "its", "scenes", "any"],
+        ["tiny", "generic", "a", "text", "-"],
+    ]
+
+
+def test_a_dialect_that_there_is_not_is_refused_with_those_that_there_are(tmp_path, config):
+    model = save(tmp_path / "tiny", template=CHATML)
+    with config.open("a") as file:
+        file.write(f'[models.tiny]\npath = "{model}"\ndialect = "martian"\n')
+    for command in (["models", "list"], ["serve"]):
+        result = antiphon(*command, "--config", config)
+        assert result.exit_code == 2
+        assert "there is no dialect 'martian'; it is one of hermes," in result.output
+
+
+def test_dialects_are_listed_with_an_example_each():
+    lines = dict(
+        line.split(maxsplit=1) for line in antiphon("models", "dialects").output.splitlines()
+    )
+    assert set(lines) == set(DIALECTS)
+    assert lines["mistral-v13"] == '[TOOL_CALLS]get_weather[ARGS]{"city": "Oslo", "days": 3}'
+
+
 def test_the_version_is_told():
     assert __version__ in antiphon("--version").output
 
 
 def test_commands_are_explained():
-    for command in ([], ["serve"], ["keys", "new"], ["models", "pull"], ["settings"], ["spec"]):
+    for command in ([], ["serve"], ["keys", "new"], ["models", "list"], ["settings"], ["spec"]):
         result = antiphon(*command, "--help")
         assert result.exit_code == 0
         assert "Usage:" in result.output

@@ -5,7 +5,7 @@ import enum
 import json
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from openai import BadRequestError, OpenAI
@@ -70,8 +70,8 @@ WHEN: Any = {
 @pytest.fixture(scope="module")
 def client() -> Iterator[OpenAI]:
     (model,) = build_models(Settings(), lambda *_: None)
-    with serve(model) as served, served.client() as found:
-        yield found
+    with serve(model) as served:
+        yield served.sdk()
 
 
 def is_weather(arguments: str) -> bool:
@@ -165,12 +165,17 @@ class Colour(enum.Enum):
     GREEN = "grønn"
 
 
+class Pet(BaseModel):
+    kind: Literal["cat", "dog", "🐠"]
+    name: str = Field(max_length=8)
+
+
 class Person(BaseModel):
     name: str = Field(max_length=12)
     age: int = Field(ge=0, le=120)
     colour: Colour
     likes: list[Colour] = Field(max_length=3)
-    partner: "Person | None"
+    pet: Pet | None
 
 
 def test_an_answer_of_a_pydantic_model_is_parsed(client):

@@ -9,7 +9,7 @@ from antiphon.models.router import Router
 from antiphon.responses.answer_format import SCHEMA_PLACE, answer_format
 from antiphon.responses.gate import Dropped, Gate
 from antiphon.responses.request import EffectiveRequest
-from antiphon.responses.tools import BRINGING, check_tools, grammars, strict_schemas
+from antiphon.responses.tools import BRINGING, check_tools, grammars, strict_schemas, tool_places
 from antiphon.schemas import InvalidSchema, SchemaLimits, check_schema
 
 
@@ -89,6 +89,7 @@ class Intake:
                 param="include",
             )
         schemas = []
+        places: dict[str, str] = {}
         for declared in _declared(body, kept, {entry.path for entry in dropped}):
             check_tools(
                 declared.tools,
@@ -97,12 +98,14 @@ class Intake:
                 most=self._options.max_tools,
             )
             self._check_grammars(declared)
+            places |= tool_places(declared.tools, declared.places)
             schemas += [(*one, True) for one in strict_schemas(declared.tools, declared.places)]
         wanted = answer_format(kept.get("text"))
         if wanted is not None and wanted.schema is not None:
             schemas.append((SCHEMA_PLACE, wanted.schema, wanted.strict))
         if schemas:
             await asyncio.to_thread(self._check_schemas, schemas)
+        request.tool_places = places
         return request, dropped
 
     def _check_grammars(self, declared: "_Declared") -> None:

@@ -1,6 +1,7 @@
 """A create request with every default filled in: what is asked of the model, and what is echoed."""
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from antiphon import ids
@@ -42,6 +43,8 @@ class EffectiveRequest:
         self.body = body
         self._route = route
         self._stores = stores
+        #: Where tools stand in the request, by the names that the model uses, as far as is known.
+        self.tool_places: Mapping[str, str] = {}
 
     def check(self) -> None:
         """Raise `MissingParameter` or `InvalidValue` if there is nothing to answer, or it cannot be
@@ -118,7 +121,9 @@ class EffectiveRequest:
             cache_key=body.get("prompt_cache_key") or "",
             keep_seconds=_KEEP_SECONDS[body.get("prompt_cache_retention", "in_memory")],
             private=not self.stores,
-            tools=table.tools,
+            tools=tuple(
+                replace(tool, place=self.tool_places.get(tool.name, "")) for tool in table.tools
+            ),
             tool_choice=table.choice(body.get("tool_choice")),
             parallel_calls=body.get("parallel_tool_calls", True),
             max_calls=_whole(body.get("max_tool_calls")),

@@ -196,6 +196,15 @@ def grammars(tools: Sequence[Declared], places: Sequence[str]) -> Iterator[tuple
                 yield f"{inner}.format.definition", grammar.definition
 
 
+def tool_places(tools: Sequence[Declared], places: Sequence[str]) -> dict[str, str]:
+    """Where each tool stands in the request, by the name that the model uses."""
+    return {
+        one.name: inner
+        for place, tool in zip(places, tools, strict=True)
+        for inner, one in _placed(place, tool)
+    }
+
+
 class _One(NamedTuple):
     """A tool by itself: as it was declared, the namespace it stands in, and what is to be said of
     that before it."""
