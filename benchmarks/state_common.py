@@ -17,34 +17,13 @@ from typing import Any
 import orjson
 import peers
 from client import Chunk, read_events
+from figure import Figure as Figure
 
 from antiphon.app import build
 from antiphon.keys import KeyFile, KeyRing
 from antiphon.models.base import Model
 from antiphon.settings import Settings
 from antiphon.storage import open_storage
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """Something measured. `limit` is the most it may be, where there is one."""
-
-    title: str
-    value: float
-    unit: str = ""
-    limit: float | None = None
-
-    @property
-    def missed(self) -> bool:
-        """Whether it is beyond its limit."""
-        return self.limit is not None and self.value > self.limit
-
-    def __str__(self) -> str:
-        value = f"{self.value:,.0f}" if abs(self.value) >= 1000 else f"{self.value:.3g}"
-        said = f"{self.title:<58} {value:>9} {self.unit}"
-        if self.limit is not None:
-            said += f" (≤ {self.limit:g}: {'MISSED' if self.missed else 'met'})"
-        return said.rstrip()
 
 
 @contextlib.contextmanager
