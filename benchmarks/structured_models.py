@@ -43,11 +43,9 @@ def _model(rng: random.Random, name: str, depth: int) -> type[BaseModel]:
         kind = _kind(rng, f"{name}{key.title()}", depth)
         fields[key] = (kind, Field(alias=alias, description=about))
     if rng.random() < 0.15:
-        # Recursion: through the model's own name, which is looked up when it is whole.
-        again: Any = Optional[name] if rng.random() < 0.5 else list[name]  # type: ignore[valid-type]
-        if again == list[name]:  # type: ignore[valid-type]
-            again = Annotated[again, Field(max_length=2)]
-        fields["next"] = (again, Field())
+        # By the model's own name, which is looked up when it is whole.
+        several = Annotated[list[name], Field(max_length=2)]  # type: ignore[valid-type]
+        fields["next"] = (rng.choice((Optional[name], several)), Field())  # noqa: UP045
     return create_model(name, **fields)
 
 
@@ -101,6 +99,9 @@ def _tagged(rng: random.Random, name: str, depth: int) -> Any:
     variants = []
     for number in range(2):
         kind = _kind(rng, f"{name}{number}", depth + 1)
-        fields: dict[str, Any] = {"kind": (Literal[f"k{number}"], Field()), "value": (kind, Field())}
+        fields: dict[str, Any] = {
+            "kind": (Literal[f"k{number}"], Field()),
+            "value": (kind, Field()),
+        }
         variants.append(create_model(f"{name}Variant{number}", **fields))
-    return Annotated[Union[tuple(variants)], Field(discriminator="kind")]
+    return Annotated[Union[tuple(variants)], Field(discriminator="kind")]  # noqa: UP007

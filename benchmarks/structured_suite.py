@@ -21,14 +21,20 @@ _FOLDER = PurePosixPath("json/tests/draft2020-12")
 _LEFT_OUT = ("refRemote", "vocabulary", "dynamicRef", "anchor")
 #: The type that a keyword is about.
 _KEYWORDS: Mapping[str, tuple[str, ...]] = {
-    "string": ("minLength", "maxLength", "pattern", "format", "contentEncoding")
-    + ("contentMediaType", "contentSchema"),
+    "string": (
+        *("minLength", "maxLength", "pattern", "format", "contentEncoding", "contentMediaType"),
+        "contentSchema",
+    ),
     "number": ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
-    "object": ("properties", "required", "additionalProperties", "patternProperties")
-    + ("minProperties", "maxProperties", "propertyNames", "dependentRequired")
-    + ("dependentSchemas", "unevaluatedProperties"),
-    "array": ("items", "prefixItems", "contains", "minContains", "maxContains", "minItems")
-    + ("maxItems", "uniqueItems", "unevaluatedItems"),
+    "object": (
+        *("properties", "required", "additionalProperties", "patternProperties", "minProperties"),
+        *("maxProperties", "propertyNames", "dependentRequired", "dependentSchemas"),
+        "unevaluatedProperties",
+    ),
+    "array": (
+        *("items", "prefixItems", "contains", "minContains", "maxContains", "minItems"),
+        *("maxItems", "uniqueItems", "unevaluatedItems"),
+    ),
 }
 _SAYING = ("type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref")
 

@@ -53,6 +53,7 @@ MAY_KNOW = {
 MAY_KNOW_MORE = {
     "models.build": {"engine", "formats"},
     "models.constraints": {"engine", "formats"},
+    "models.culprits": {"engine", "formats"},
     "models.local": {"engine", "formats"},
     "models.output": {"engine", "formats"},
 }

@@ -29,10 +29,11 @@ def places(schema: Schema) -> Iterator[Place]:
     layer = [Place("", schema)]
     while layer:
         yield from layer
-        layer = [below for place in layer for below in _inside(place)]
+        layer = [below for place in layer for below in inner_places(place)]
 
 
-def _inside(place: Place) -> Iterator[Place]:
+def inner_places(place: Place) -> Iterator[Place]:
+    """The schemas that are directly inside one."""
     schema, depth = place.schema, place.depth + 1
     if not isinstance(schema, Mapping):
         return

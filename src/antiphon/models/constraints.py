@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor
+from typing import Any
 
 from antiphon.engine.grammar.compiler import GrammarCompiler
 from antiphon.engine.grammar.errors import GrammarRefused
@@ -21,6 +22,7 @@ from antiphon.formats.grammars.turn import (
     callable_tools,
     turn_grammars,
 )
+from antiphon.models.culprits import culprit
 from antiphon.turn import Tool, Turn
 
 _ANSWER = "text.format.schema"
@@ -119,11 +121,13 @@ class Constraints:
         self, turn: Turn, compiler: GrammarCompiler, refused: GrammarRefused
     ) -> InvalidJSONSchema:
         """The part of a turn that is to blame: the first that cannot be compiled by itself."""
-        for place, grammar in _parts(turn):
+        for place, grammar, schema in _parts(turn):
             try:
                 await compiler.compile(grammar)
             except GrammarRefused as error:
-                return _refused(place, str(error))
+                if schema is None:
+                    return _refused(place, str(error))
+                return _refused(place, str(await culprit(compiler, schema, str(error))))
         return _refused("tools" if turn.tools else _ANSWER, f"all of it together: {refused}")
 
     def _thought_marks(self) -> ThoughtMarks | None:
@@ -142,15 +146,16 @@ class Constraints:
         return mark.encode() if mark is not None else self._tokenizer.bytes_of(token)
 
 
-def _parts(turn: Turn) -> Iterator[tuple[str, str]]:
-    """The parts of a turn that others wrote, each with its place and its grammar."""
+def _parts(turn: Turn) -> Iterator[tuple[str, str, Mapping[str, Any] | None]]:
+    """The parts of a turn that others wrote, each with its place, its grammar, and its schema if it
+    is one."""
     for tool in callable_tools(turn):
         if tool.grammar is not None:
-            yield _place(tool), own_grammar(tool.grammar)
+            yield _place(tool), own_grammar(tool.grammar), None
         elif tool.strict:
-            yield _place(tool), arguments_grammar(tool)
+            yield _place(tool), arguments_grammar(tool), tool.parameters
     if turn.answer is not None:
-        yield _ANSWER, answer_grammar(turn.answer)
+        yield _ANSWER, answer_grammar(turn.answer), turn.answer.schema
 
 
 def _place(tool: Tool) -> str:

@@ -54,12 +54,13 @@ class GrammarCompiler:
         self._closed = False
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="grammars")
 
-    async def compile(self, grammar: str) -> GrammarMatcher:
-        """A grammar at its beginning. The caller's own. Raises `GrammarRefused`."""
+    async def compile(self, grammar: str, *, keep: bool = True) -> GrammarMatcher:
+        """A grammar at its beginning. The caller's own. Unless it is to `keep`, nobody will ask for
+        it again. Raises `GrammarRefused`."""
         data = grammar.encode("utf-8", "replace")
         if len(data) > self._limits.num_bytes:
             raise GrammarRefused(f"it has more than {self._limits.num_bytes} bytes")
-        compiled = self._find(data, grammar)
+        compiled = self._find(data, grammar) if keep else self._begin(grammar)
         matcher = await asyncio.shield(asyncio.wrap_future(compiled))
         return GrammarMatcher(matcher.deep_copy())
 
@@ -78,14 +79,18 @@ class GrammarCompiler:
         with self._lock:
             found = self._compiled.get(key)
             if found is None:
-                found = self._compiled[key] = Future()
+                found = self._compiled[key] = self._begin(grammar)
                 self._sizes[key] = len(data)
-                self._threads.submit(self._compile, grammar, found)
             self._compiled.move_to_end(key)
             while len(self._compiled) > _KEPT or sum(self._sizes.values()) > _KEPT_BYTES:
                 oldest, _ = self._compiled.popitem(last=False)
                 del self._sizes[oldest]
             return found
+
+    def _begin(self, grammar: str) -> "Future[LLMatcher]":
+        compiled: Future[LLMatcher] = Future()
+        self._threads.submit(self._compile, grammar, compiled)
+        return compiled
 
     def _compile(self, grammar: str, compiled: "Future[LLMatcher]") -> None:
         if self._closed:

@@ -8,6 +8,7 @@ from antiphon.schema_places import LIST, MAP, ONE
 from antiphon.schemas import enforceable
 
 _ROOT = "root"
+_COUNTS = ("minItems", "maxItems", "minLength", "maxLength", "minProperties", "maxProperties")
 _MOST_REFERENCES = 64
 #: Ways to go on that a grammar is allowed are used up by so many in one object.
 _MOST_OPTIONAL = 200
@@ -33,6 +34,8 @@ def _with_patterns(schema: Any, strict: bool) -> Any:
             copy[keyword] = [_with_patterns(one, strict) for one in value]
         elif keyword in MAP:
             copy[keyword] = {name: _with_patterns(one, strict) for name, one in value.items()}
+        elif keyword in _COUNTS and isinstance(value, float):
+            copy[keyword] = int(value)  # 2.0 is as good as 2.
         else:
             copy[keyword] = value
     pattern = FORMAT_PATTERNS.get(copy.get("format", ""))
