@@ -2,10 +2,10 @@
 
     python benchmarks/structured.py [schemas] [calls] [cuts] [cost] [--suite DIR] [--out FILE]
 
-`schemas` needs `jsonschema[format-nongpl]`, `regress` and `openai` beside the package, and the folder
-`tests/draft2020-12` of JSON-Schema-Test-Suite: DIR, or else out of the source distribution of
-`jsonschema`, which pip fetches once. `benchmarks/README.md` says what is measured. Ends with 1 if
-a limit is missed.
+`schemas` needs `jsonschema[format-nongpl]`, `regress` and `openai` beside the package, and the
+folder `tests/draft2020-12` of JSON-Schema-Test-Suite: DIR, or else out of the source distribution
+of `jsonschema`, which pip fetches once. `benchmarks/README.md` says what is measured. Ends with 1
+if a limit is missed.
 """
 
 import argparse
