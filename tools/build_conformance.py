@@ -161,6 +161,7 @@ class _Reduction:
         reduced["properties"] = {
             key: self._property(key, child, optional=key not in wanted)
             for key, child in properties.items()
+            if key not in self._table["elsewhere"]
         }
         return reduced
 

@@ -1,5 +1,7 @@
 """The command `responses-conformance`."""
 
+import contextlib
+import json
 import os
 import sys
 from collections import Counter
@@ -11,7 +13,9 @@ import click
 from responses_conformance import __version__
 from responses_conformance.cases import PROFILES, Case, CaseError, behaviours, load
 from responses_conformance.config import ENVIRONMENT, Config, ConfigError, configured
-from responses_conformance.exchange import Unreachable
+from responses_conformance.exchange import Client, Unreachable
+from responses_conformance.recording import record as recorded
+from responses_conformance.replaying import Replay
 from responses_conformance.reports.console import Console
 from responses_conformance.reports.files import write
 from responses_conformance.rules.catalogue import rules
@@ -142,6 +146,47 @@ def check(files: tuple[Path, ...], exact: bool) -> None:
         if not findings.found:
             click.echo(f"{file}: all rules hold")
     sys.exit(1 if broken else 0)
+
+
+@main.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@_server_options
+@click.option("--behaviour", type=click.Choice(list(behaviours())), help="Its prompt is sent.")
+@click.option("--body", type=click.File(), help="JSON that is sent, or added to the prompt.")
+def record(
+    file: Path, config_file: Path | None, behaviour: str | None, body: Any, **flags: Any
+) -> None:
+    """Record a stream from a live server."""
+    config = _configured(flags, config_file)
+    sent: dict[str, Any] = {"model": config.model, "stream": True}
+    if behaviour is not None:
+        sent["input"] = behaviours()[behaviour].prompt
+    try:
+        sent |= json.load(body) if body is not None else {}
+        with started(config) as config:
+            client = Client(config.base_url, timeout=config.timeout)
+            transcript = recorded(client, sent, config.api_key)
+            client.close()
+    except (ConfigError, Unreachable, ValueError) as error:
+        raise click.ClickException(str(error)) from error
+    file.write_bytes(transcript.written())
+    findings, _ = judge(transcript, Schemas())
+    click.echo(f"{file}: {len(findings.found)} findings")
+
+
+@main.command()
+@click.argument("file", type=click.Path(exists=True, path_type=Path))
+@click.option("--port", default=8081, show_default=True)
+@click.option("--pause", default=0.0, help="Seconds between frames.")
+def replay(file: Path, port: int, pause: float) -> None:
+    """Serve a recorded stream."""
+    try:
+        server = Replay(load_transcript(file), port=port, pause=pause)
+    except (TranscriptError, OSError) as error:
+        raise click.ClickException(f"{file}: {error}") from error
+    click.echo(f"{file} at {server.url}")
+    with contextlib.suppress(KeyboardInterrupt):
+        server.serve_forever()
 
 
 def _configured(flags: dict[str, Any], file: Path | None) -> Config:

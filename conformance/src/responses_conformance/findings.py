@@ -41,7 +41,7 @@ class Findings:
 
 def shown(value: Any) -> str:
     """A value as JSON, cut to what a report has room for."""
-    text = value if isinstance(value, str) and value[:1] in "{[" else json.dumps(value)
+    text = value if isinstance(value, str) and value.startswith(("{", "[")) else json.dumps(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(text)} characters)"
 
 

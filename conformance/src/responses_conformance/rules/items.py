@@ -25,6 +25,14 @@ class Item:
         """The item's type."""
         return str(self.added.get("type"))
 
+    def doubt(self) -> None:
+        """Judge nothing more of it: an event of it could not be read."""
+        self.sure = False
+        for part in self.parts.values():
+            part.sure = False
+        if self.call is not None:
+            self.call.sure = False
+
 
 class Items:
     """The items of one stream."""
@@ -44,7 +52,7 @@ class Items:
         """Judge an event of an item; an event without a usable index is left to its schema."""
         event = frame.data
         index = event.get("output_index")
-        if not isinstance(index, int) or isinstance(index, bool):
+        if not isinstance(index, int) or isinstance(index, bool) or index < 0:
             self.sure = False
             return
         if frame.kind == "response.output_item.added":
@@ -142,8 +150,8 @@ class Items:
             add("ITEM-10", where, seen)
             item.sure = False
             return
-        if done.get("status") not in (None, "completed", "incomplete"):
-            add("ITEM-13", where, f"status {shown(done['status'])}")
+        if done.get("status") == "in_progress":
+            add("ITEM-13", where, "status in_progress")
         if item.call is not None:
             report(item.call.close(done), frame, self._findings)
         self._close_parts(item, done, frame)
@@ -177,7 +185,7 @@ class Items:
         part = frame.data.get("part")
         key = self._key(item, name, frame)
         if key is None or not isinstance(part, dict) or not isinstance(part.get("type"), str):
-            item.sure = False
+            item.doubt()
             return
         if closed:
             if key not in item.parts:
@@ -202,7 +210,7 @@ class Items:
         name, kind, done = TEXT[frame.kind]
         key = self._key(item, name, frame)
         if key is None:
-            item.sure = False
+            item.doubt()
             return
         part = item.parts.get(key)
         if part is None:
@@ -229,7 +237,9 @@ class Items:
     @staticmethod
     def _key(item: Item, name: str, frame: Frame) -> tuple[str, int] | None:
         index = frame.data.get(INDEX[name])
-        return (name, index) if isinstance(index, int) and not isinstance(index, bool) else None
+        if not isinstance(index, int) or isinstance(index, bool) or index < 0:
+            return None
+        return name, index
 
 
 def _words(part: Any) -> Any:

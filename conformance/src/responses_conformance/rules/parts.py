@@ -30,6 +30,7 @@ class Part:
         wrong = []
         if self.kind not in HOLDS.get((item, name), (self.kind,)):
             wrong.append(("PART-6", f"a part {self.kind} in the {name} of a {item}"))
+            self.sure = False
         text = part.get(text_field(self.kind))
         if isinstance(text, str) and text:
             wrong.append(("PART-7", shown(text)))
@@ -89,6 +90,7 @@ class Part:
         if text and self.done is None and not self.deltas:
             self.done = text
             return [("TEXT-2", f"no delta, then {shown(text)}")]
+        self.sure = False
         return [("TEXT-3", f"told {shown(self.text)}, closed with {shown(text)}")]
 
 

@@ -116,7 +116,8 @@ class _Lifecycle:
                 self._running = True
             elif frame.kind in LIFECYCLE:
                 self._snapshot(frame)
-        if not self.ended and not self._frames.cut and self._frames.readable:
+        nothing_left = not self._whole and not events
+        if not (self.ended or self._frames.cut or nothing_left) and self._frames.readable:
             last = events[-1].kind if events else "no event"
             self._findings.add("LIFE-3", "the end", f"last: {last}")
 

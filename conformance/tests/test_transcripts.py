@@ -1,0 +1,66 @@
+"""The transcripts are the suite's own test: valid ones break no rule, invalid ones exactly one."""
+
+from pathlib import Path
+
+import make
+import pytest
+
+from responses_conformance.rules.catalogue import rules
+from responses_conformance.schemas import Schemas
+from responses_conformance.transcripts import judge, load, parse
+
+TRANSCRIPTS = Path(__file__).parent.parent / "transcripts"
+VALID = sorted((TRANSCRIPTS / "valid").glob("*.sse"))
+INVALID = sorted((TRANSCRIPTS / "invalid").glob("*.sse"))
+
+
+def rule_of(file):
+    """The rule that an invalid transcript is named after."""
+    family, number, *_ = file.stem.split("-")
+    return f"{family}-{number}"
+
+
+@pytest.fixture(scope="module")
+def schemas():
+    return Schemas()
+
+
+@pytest.mark.parametrize("file", VALID, ids=lambda file: file.stem)
+def test_a_valid_transcript_breaks_no_rule(file, schemas):
+    assert list(judge(load(file), schemas)[0]) == []
+
+
+@pytest.mark.parametrize("file", INVALID, ids=lambda file: file.stem)
+def test_an_invalid_transcript_breaks_exactly_its_rule(file, schemas):
+    findings = list(judge(load(file), schemas)[0])
+    assert {finding.rule for finding in findings} == {rule_of(file)}
+    assert all(finding.where and finding.seen for finding in findings)
+
+
+@pytest.mark.parametrize(
+    "file", [f for f in VALID if not f.stem.startswith("made_")], ids=lambda file: file.stem
+)
+def test_what_antiphon_sent_is_exact(file):
+    assert list(judge(load(file), Schemas(exact=True))[0]) == []
+
+
+def test_every_rule_is_broken_by_some_transcript():
+    exact = {name for name, rule in rules().items() if rule.level == "exact"}
+    assert {rule_of(file) for file in INVALID} == set(rules()) - exact
+
+
+def test_undeclared_fields_break_the_exact_shapes_alone():
+    made = load(TRANSCRIPTS / "valid" / "made_unknown_fields.sse")
+    assert {f.rule for f in judge(made, Schemas(exact=True))[0]} == {"SHAPE-2"}
+
+
+def test_the_transcripts_are_those_that_are_made():
+    made = make.files()
+    assert [file for file in made if file.read_bytes() != made[file]] == []
+    assert set(INVALID) == {file for file in made if file.parent.name == "invalid"}
+
+
+@pytest.mark.parametrize("file", [*VALID, *INVALID], ids=lambda file: file.stem)
+def test_a_transcript_is_read_as_it_was_written(file):
+    transcript = load(file)
+    assert parse(transcript.written()) == transcript
