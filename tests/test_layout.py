@@ -18,7 +18,17 @@ SOURCE = Path(__file__).resolve().parent.parent / "src" / "antiphon"
 
 #: The words that all share.
 SHARED = {
-    *("__init__", "errors", "ids", "keys", "metrics", "principal", "schema_places", "schemas"),
+    *(
+        "__init__",
+        "comparing",
+        "errors",
+        "ids",
+        "keys",
+        "metrics",
+        "principal",
+        "schema_places",
+        "schemas",
+    ),
     *("settings", "turn"),
 }
 #: What wires the layers, and what starts it.

@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
+from antiphon.comparing import Comparer
 from antiphon.http.codex import codex_prompt
 from antiphon.http.edge import Edge
 from antiphon.http.errors import error_handler
@@ -73,7 +74,9 @@ def build(
     """
     contract = packaged_contract()
     metrics = Metrics()
-    router = Router(models, settings.aliases if settings.engine else {})
+    comparer = Comparer()
+    aliases = settings.aliases if settings.engine else {}
+    router = Router(models, aliases, compare=comparer.compare)
     gate, plain_gate = (
         Gate(
             contract,
@@ -112,7 +115,11 @@ def build(
         ),
         ServerHandlers(contract, router, metrics, state, lambda: service.accepting),
     )
-    app = _connexion_app(contract, settings, keys, _operations(handlers), models, kept)
+
+    def lifespan(_: object) -> AbstractAsyncContextManager[None]:
+        return running(models, kept, comparer)
+
+    app = _connexion_app(contract, settings, keys, _operations(handlers), lifespan)
     return Application(Edge(app, metrics), service, kept)
 
 
@@ -131,12 +138,8 @@ def _connexion_app(
     settings: Settings,
     keys: KeyRing,
     operations: dict[str, Callable[..., Any]],
-    models: Sequence[Model],
-    kept: Kept | None,
+    lifespan: Callable[[object], AbstractAsyncContextManager[None]],
 ) -> AsyncApp:
-    def lifespan(_: object) -> AbstractAsyncContextManager[None]:
-        return running(models, kept)
-
     app = AsyncApp(
         "antiphon",
         lifespan=lifespan,

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 
+from antiphon.comparing import Comparer
 from antiphon.models.base import Model
 from antiphon.models.build import model_name
 from antiphon.models.on_demand import OnDemandModel
@@ -98,8 +99,10 @@ class Kept:
 
 
 @asynccontextmanager
-async def running(models: Sequence[Model], kept: Kept | None) -> AsyncIterator[None]:
-    """Has models and a store at work, and closes them in the end."""
+async def running(
+    models: Sequence[Model], kept: Kept | None, comparer: Comparer
+) -> AsyncIterator[None]:
+    """Has models and a store at work, and closes them and `comparer` in the end."""
     for model in models:
         if isinstance(model, OnDemandModel):
             model.watch()
@@ -112,6 +115,7 @@ async def running(models: Sequence[Model], kept: Kept | None) -> AsyncIterator[N
             await kept.close()
         for model in models:
             await model.close()
+        await comparer.close()
 
 
 def _fleet(settings: Settings, store: SqlStore, router: Router) -> Fleet:

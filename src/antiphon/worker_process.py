@@ -4,6 +4,7 @@ import asyncio
 import signal
 from collections.abc import Callable, Sequence
 
+from antiphon.comparing import Comparer
 from antiphon.errors import StartError
 from antiphon.kept import Kept, running
 from antiphon.metrics import Metrics
@@ -43,7 +44,8 @@ class WorkerProcess:
         on_start: Callable[[], None],
     ) -> None:
         observer = Observer(Metrics(), log_content=settings.log_content)
-        router = Router(models, settings.aliases)
+        self._comparer = Comparer()
+        router = Router(models, settings.aliases, compare=self._comparer.compare)
         self._kept = Kept(settings, store, packaged_contract(), router, observer)
         self._models = models
         self._grace_seconds = settings.shutdown_grace_seconds
@@ -57,7 +59,7 @@ class WorkerProcess:
 
     async def serve(self, stop: asyncio.Event, hurry: asyncio.Event) -> None:
         """Work until `stop` is set. `hurry` ends the grace."""
-        async with running(self._models, self._kept):
+        async with running(self._models, self._kept, self._comparer):
             self._on_start()
             await stop.wait()
             draining = asyncio.create_task(self._kept.drain(self._grace_seconds))

@@ -1,8 +1,9 @@
 """Finds the model a request asks for, by name or alias."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from antiphon.comparing import Compare, compare_here
 from antiphon.errors import ModelNotFound, ModelUnavailable, StartError
 from antiphon.models.base import Model
 
@@ -14,11 +15,13 @@ _RETRY_SECONDS = 5
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A name that requests may use. `alias_of` is None for a model's own name."""
+    """A name that requests may use. `alias_of` is None for a model's own name. What the model says
+    is compared with schemas by `compare`."""
 
     name: str
     model: Model
     alias_of: str | None = None
+    compare: Compare = field(default=compare_here, compare=False)
 
 
 class Router:
@@ -28,7 +31,14 @@ class Router:
     `ModelUnavailable`.
     """
 
-    def __init__(self, models: Sequence[Model], aliases: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        models: Sequence[Model],
+        aliases: Mapping[str, str],
+        *,
+        compare: Compare = compare_here,
+    ) -> None:
+        self._compare = compare
         self._models: Mapping[str, Model] = {}
         self._aliases: Mapping[str, str] = {}
         self.replace(models, aliases)
@@ -53,9 +63,9 @@ class Router:
 
     def routes(self) -> list[Route]:
         """Every name there is, models first."""
-        named = [Route(name, model) for name, model in self._models.items()]
+        named = [self._route(name, model) for name, model in self._models.items()]
         aliased = [
-            Route(alias, self._models[target], target)
+            self._route(alias, self._models[target], target)
             for alias, target in self._aliases.items()
             if alias != ANY
         ]
@@ -73,13 +83,16 @@ class Router:
             )
         if name is None:
             default = next(iter(self._models.values()))
-            return Route(default.name, default)
+            return self._route(default.name, default)
         if name in self._models:
-            return Route(name, self._models[name])
+            return self._route(name, self._models[name])
         target = self._aliases.get(name) or self._aliases.get(ANY)
         if target is None:
             raise ModelNotFound(
                 f"There is no model '{name[:64]}'. GET /v1/models lists what there is.",
                 param="model",
             )
-        return Route(name, self._models[target], target)
+        return self._route(name, self._models[target], target)
+
+    def _route(self, name: str, model: Model, alias_of: str | None = None) -> Route:
+        return Route(name, model, alias_of, self._compare)

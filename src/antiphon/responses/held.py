@@ -4,17 +4,16 @@ Arguments and answers are published as they come; that they are whole, and fit t
 never said before it was found true.
 """
 
-import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
 import orjson
 
+from antiphon.comparing import Compare, compare_here
 from antiphon.errors import InvalidAnswer, InvalidToolCall
 from antiphon.models.base import Generation
 from antiphon.schema_places import Schema
-from antiphon.schemas import validate_answer
 from antiphon.turn import (
     AnswerFormat,
     CallArguments,
@@ -40,11 +39,13 @@ class HeldGeneration:
     `InvalidToolCall` in place of a call of what may not be called, of the end of a call whose
     arguments do not fit, and of the end of a turn without the call that it had to make;
     `InvalidAnswer` in place of the end of a turn whose answer does not have its form. A turn that
-    is cut short is held to nothing that was still to come.
+    is cut short is held to nothing that was still to come. Texts are compared with schemas by
+    `compare`.
     """
 
-    def __init__(self, generation: Generation, turn: Turn) -> None:
+    def __init__(self, generation: Generation, turn: Turn, compare: Compare = compare_here) -> None:
         self._generation = generation
+        self._compare = compare
         self._turn = turn
 
     @property
@@ -61,7 +62,8 @@ class HeldGeneration:
         await self._generation.released()
 
     async def deltas(self) -> AsyncGenerator[Delta, None]:
-        calls, answer = _Calls(self._turn), _Answer(self._turn.answer)
+        calls = _Calls(self._turn, self._compare)
+        answer = _Answer(self._turn.answer, self._compare)
         async with aclosing(self._generation.deltas()) as deltas:
             async for delta in deltas:
                 match delta:
@@ -101,7 +103,8 @@ class _Calls:
     one that begins before the first is whole. `made` counts those that are whole, and `most` is how
     many they may be, None for any number."""
 
-    def __init__(self, turn: Turn) -> None:
+    def __init__(self, turn: Turn, compare: Compare) -> None:
+        self._compare = compare
         self._tools = {tool.name: tool for tool in turn.tools}
         self._choice = turn.tool_choice
         self.most = turn.max_calls if turn.parallel_calls else 1
@@ -137,10 +140,7 @@ class _Calls:
             return False
         tool, text = self._open[call].tool, "".join(self._open[call].arguments)
         if tool.strict and not tool.custom:
-            # Away from the event loop, as is every comparison: a schema may be large or costly.
-            wrong = await asyncio.to_thread(
-                validate_answer, text or "{}", tool.parameters or _NOTHING
-            )
+            wrong = await self._compare(text or "{}", tool.parameters or _NOTHING)
             if wrong is not None:
                 name = tool.name[:_LONGEST_NAME]
                 raise InvalidToolCall(f"The arguments of the call of '{name}' do not fit: {wrong}")
@@ -161,7 +161,8 @@ class _Calls:
 class _Answer:
     """The text that a turn ends with."""
 
-    def __init__(self, form: AnswerFormat | None) -> None:
+    def __init__(self, form: AnswerFormat | None, compare: Compare) -> None:
+        self._compare = compare
         self._form = form
         self._texts: list[str] = []
 
@@ -180,7 +181,7 @@ class _Answer:
         if self._form is None or (called and not text.strip()):
             return
         schema = _ANY_OBJECT if self._form.schema is None else self._form.schema
-        wrong = await asyncio.to_thread(validate_answer, text, schema)
+        wrong = await self._compare(text, schema)
         if wrong is not None:
             raise InvalidAnswer(f"The answer does not have the form that was asked for: {wrong}")
 

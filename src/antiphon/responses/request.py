@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from antiphon import ids
+from antiphon.comparing import Compare
 from antiphon.errors import InvalidValue, MissingParameter
 from antiphon.models.base import Model
 from antiphon.models.router import Route
@@ -70,6 +71,11 @@ class EffectiveRequest:
     def model(self) -> Model:
         """What answers."""
         return self._route.model
+
+    @property
+    def compare(self) -> Compare:
+        """How what the model says is compared with the request's schemas."""
+        return self._route.compare
 
     @property
     def truncates(self) -> bool:

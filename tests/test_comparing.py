@@ -1,0 +1,132 @@
+"""Comparisons with schemas: that they are right, and that none holds up anybody else."""
+
+import asyncio
+import json
+import os
+import signal
+import time
+from typing import Any
+
+import pytest
+from said import in_a_loop
+
+from antiphon.comparing import Comparer
+
+CITY = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
+TREE = {
+    "$defs": {"node": {"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}}}},
+    "$ref": "#/$defs/node",
+}
+#: Each layer of the text doubles the work.
+DOUBLING = {
+    "$defs": {
+        "node": {
+            "anyOf": [
+                {"type": "object", "properties": {"a": {"$ref": "#/$defs/node"}}, "required": ["a"]}
+                for _ in range(2)
+            ]
+        }
+    },
+    "$ref": "#/$defs/node",
+}
+LARGE = {"type": "array", "items": CITY}
+
+
+def nested(layers: int) -> str:
+    return '{"a":' * layers + "{}" + "}" * layers
+
+
+@pytest.fixture
+def comparer() -> Comparer:
+    return Comparer(processes=1, seconds=30)
+
+
+@pytest.mark.parametrize(
+    ("text", "schema", "fits"),
+    [
+        ('{"city":"Oslo"}', CITY, True),
+        ('{"city":5}', CITY, False),
+        ('{"next":{"next":{}}}', TREE, True),
+        ('{"next":{"next":5}}', TREE, False),
+        ("{", TREE, False),
+        (json.dumps([{"city": "\u00c5\U0001f600"}] * 20_000), LARGE, True),
+        (json.dumps([{"city": "x"}] * 20_000 + [{}]), LARGE, False),
+        ('{"p":"a\\n"}', {"properties": {"p": {"pattern": "^a\\n$"}}}, True),
+        ("5.5", {"$ref": "#/$defs/n", "$defs": {"n": {"multipleOf": 1}}}, False),
+    ],
+)
+@in_a_loop
+async def test_here_and_elsewhere_a_text_is_compared_in_the_same_way(
+    comparer: Comparer, text: str, schema: Any, fits: bool
+):
+    assert (await comparer.compare(text, schema) is None) == fits
+    await comparer.close()
+
+
+@in_a_loop
+async def test_jso_06_a_comparison_without_end_is_given_up_and_holds_nobody_up():
+    comparer = Comparer(processes=1, seconds=1)
+    comparing = asyncio.create_task(comparer.compare(nested(60), DOUBLING))
+    longest, last = 0.0, time.monotonic()
+    while not comparing.done():
+        await asyncio.sleep(0)
+        longest, last = max(longest, time.monotonic() - last), time.monotonic()
+    assert "1 s" in (await comparing or "")
+    assert longest < 0.5
+    assert await comparer.compare('{"next":{}}', TREE) is None
+    await comparer.close()
+
+
+@in_a_loop
+async def test_comparisons_share_processes_and_get_their_own_answers(comparer: Comparer):
+    texts = [json.dumps({"next": {"next": number}}) for number in range(20)]
+    answers = await asyncio.gather(*(comparer.compare(text, TREE) for text in texts))
+    assert all(f"{number} is not" in (answer or "") for number, answer in enumerate(answers))
+    await comparer.close()
+
+
+@in_a_loop
+async def test_a_comparison_that_nobody_waits_for_disturbs_no_other():
+    comparer = Comparer(processes=1, seconds=1)
+    comparing = asyncio.create_task(comparer.compare(nested(60), DOUBLING))
+    while not _children():
+        await asyncio.sleep(0.01)
+    comparing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await comparing
+    assert "5 is not" in (await comparer.compare('{"next":5}', TREE) or "")
+    await comparer.close()
+
+
+@in_a_loop
+async def test_closing_stops_what_is_being_compared():
+    comparer = Comparer(processes=1, seconds=30)
+    comparing = asyncio.create_task(comparer.compare(nested(60), DOUBLING))
+    while not _children():
+        await asyncio.sleep(0.01)
+    await comparer.close()
+    assert not _children()
+    with pytest.raises(asyncio.CancelledError):
+        await comparing
+
+
+@in_a_loop
+async def test_a_process_that_was_killed_is_replaced(comparer: Comparer):
+    assert await comparer.compare("{}", TREE) is None
+    (child,) = _children()
+    os.kill(child, signal.SIGKILL)
+    while child in _children():
+        await asyncio.sleep(0.01)
+    assert await comparer.compare("{}", TREE) is None
+    await comparer.close()
+
+
+def _children() -> set[int]:
+    """The processes that this one began and that are alive."""
+    with open(f"/proc/{os.getpid()}/task/{os.getpid()}/children") as file:
+        return {int(child) for child in file.read().split()}
