@@ -793,3 +793,22 @@ def test_request_and_frames_are_sealed(tmp_path: Path, process: Process):
     run_flow(flow)
     written = b"".join(file.read_bytes() for file in tmp_path.glob("a.db*"))
     assert b"secret" not in written and b"hello" not in written
+
+
+def test_a_run_from_before_there_was_encryption_ends_encrypted(tmp_path: Path, process: Process):
+    url = f"sqlite:///{tmp_path / 'a.db'}"
+    ring = MasterKeyFile(tmp_path / "ring.toml")
+    ring.create()
+    before, after = process(url), process(url, sealer=AesSealer(ring.read()))
+
+    async def flow() -> None:
+        lease = await accept(before)
+        assert await append(after, lease, 0, "a")
+        said = [{**ANSWER, "content": "secret"}]
+        assert await append(after, lease, 1, "b", end=final(output=said))
+        record = await after.responses.retrieve(ME, "resp_1")
+        assert record.response["output"] == said
+        await after.shared.db.checkpoint()
+
+    run_flow(flow)
+    assert b"secret" not in b"".join(file.read_bytes() for file in tmp_path.glob("a.db*"))

@@ -1,7 +1,7 @@
 """The two forms a response is answered in. Both tell it when the client goes away."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import orjson
@@ -16,6 +16,9 @@ from antiphon.responses.log import DONE, EventsGone, Tail, error_frame
 from antiphon.responses.stored import events_expired
 
 _MAX_HEADER = 2048  # Bytes; proxies refuse much longer headers.
+#: Of events that are written together. They fit in one packet, as there are readers that lose what
+#: comes in two.
+_PACKET_BYTES = 1300
 
 
 def dropped_headers(dropped: Sequence[Dropped]) -> dict[str, str]:
@@ -74,7 +77,8 @@ class JsonAnswer(Response):
 
 
 class EventStream(Response):
-    """Events from number `first` on as server-sent events, one write for each.
+    """Events from number `first` on as server-sent events; small ones that
+    are there together are written together.
 
     `leave` is called when the client has all or is gone; a client that takes nothing for
     `write_timeout_seconds` counts as gone, None for never.
@@ -131,10 +135,11 @@ class EventStream(Response):
             while frames := await self._tail.frames_from(self._next):
                 if self._timer is None:
                     self._watch_writes(sender, self._next)
-                for frame in frames:
+                for some in _writes(frames):
                     self._writing = self._next
-                    await send({"type": "http.response.body", "body": frame, "more_body": True})
-                    self._next += 1
+                    body = b"".join(some)
+                    await send({"type": "http.response.body", "body": body, "more_body": True})
+                    self._next += len(some)
                 self._writing = None
         except (EventsGone, APIError) as error:
             told = events_expired(error.first) if isinstance(error, EventsGone) else error
@@ -158,6 +163,17 @@ class EventStream(Response):
             sender.cancel()
         elif self._writing is not None:
             self._watch_writes(sender, self._writing)
+
+
+def _writes(frames: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    """Frames by what is written at once: each in one piece."""
+    begin = num_bytes = 0
+    for place, frame in enumerate(frames):
+        if begin < place and num_bytes + len(frame) > _PACKET_BYTES:
+            yield frames[begin:place]
+            begin, num_bytes = place, 0
+        num_bytes += len(frame)
+    yield frames[begin:]
 
 
 async def _disconnected(receive: Receive) -> None:

@@ -4,7 +4,7 @@ import secrets
 from typing import Any
 
 import orjson
-from sqlalchemy import Connection, bindparam, insert, null, select, update
+from sqlalchemy import Connection, bindparam, func, insert, null, select, update
 
 from antiphon.spec.types import Response
 from antiphon.store import schema
@@ -20,7 +20,21 @@ _CONVERSATIONS = schema.conversations
 #: How a response ends that its conversation goes on from.
 _CONTINUABLE = ("completed", "incomplete")
 
-_BY_KEY = Prepared(select(_RESPONSES).where(_RESPONSES.c.key == bindparam("key")))
+_BY_KEY = Prepared(
+    select(
+        _RESPONSES.c.key,
+        _RESPONSES.c.id,
+        _RESPONSES.c.owner,
+        _RESPONSES.c.fence,
+        _RESPONSES.c.conversation,
+        _RESPONSES.c.background,
+        _RESPONSES.c.line,
+        _RESPONSES.c.output_end,
+        _RESPONSES.c.total_bytes,
+        _RESPONSES.c.size,
+        func.length(_RESPONSES.c.body).label("body_bytes"),
+    ).where(_RESPONSES.c.key == bindparam("key"))
+)
 _ENDED: dict[str, Any] = {
     "status": bindparam("how"),
     "request": null(),
@@ -59,15 +73,15 @@ def write_end(
     `announce` has a webhook called if it is a background run. Raises `BlobsWanted` where others
     than `ready` are needed.
     """
-    # As whoever accepts a response does: first the owner, then lines and conversations.
-    owner = shared.owners.locked(connection, lease.owner)
     row = _BY_KEY.first(connection, {"key": lease.key})
+    # As whoever accepts a response does: first the owner, then lines and conversations.
+    owner = shared.owners.held(connection, lease.owner, row.owner)
     output = shared.lines.extend(
         connection, owner, row.line, row.output_end, response["output"], ready=ready
     )
     body = owner.box.seal(orjson.dumps({**response, "output": []}), f"response:{row.id}")
     # Sealing adds as much to one as to the other.
-    grown = output.new_bytes + len(body) - len(row.body)
+    grown = output.new_bytes + len(body) - row.body_bytes
     now = shared.clock()
     _END.run(
         connection,

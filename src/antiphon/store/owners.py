@@ -75,6 +75,15 @@ class Owners:
             )
         return self._owner(row.key, principal.id, data_key)
 
+    def held(self, connection: Connection, principal: Principal, key: int) -> Owner:
+        """The owner with this row, which must be there, locked as by `locked`."""
+        if connection.dialect.name == "sqlite":  # Whoever writes has locked all of it.
+            with self._lock:
+                data_key, owner = self._remembered.get(key, (None, None))
+            if owner is not None and not self._sealer.wants_key(data_key):
+                return owner
+        return self.locked(connection, principal)
+
     def of_key(self, connection: Connection, key: int) -> Owner:
         """The owner with this row.
 

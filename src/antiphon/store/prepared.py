@@ -23,8 +23,9 @@ class _Compiled(NamedTuple):
     row: Callable[[Iterable[Any]], Any]
 
     def parameters(self, values: Values) -> Any:
-        values = {**self.constants, **values}
-        return values if self.order is None else tuple(values[name] for name in self.order)
+        if self.constants:
+            values = {**self.constants, **values}
+        return values if self.order is None else tuple([values[name] for name in self.order])
 
 
 class Prepared:
@@ -85,7 +86,8 @@ class Prepared:
 
     def _for(self, connection: Connection) -> _Compiled:
         name = connection.dialect.name
-        if name not in self._compiled:
+        known = self._compiled.get(name)
+        if known is None:
             compiled: Any = self._statement.compile(dialect=connection.dialect)
             constants = {
                 name: value for name, value in compiled.params.items() if value is not None
@@ -93,5 +95,6 @@ class Prepared:
             order = tuple(compiled.positiontup) if compiled.positional else None
             columns = self._statement.exported_columns.keys()
             row = cast(Any, namedtuple)("row", columns)
-            self._compiled[name] = _Compiled(str(compiled), order, constants, row._make)
-        return self._compiled[name]
+            known = _Compiled(str(compiled), order, constants, row._make)
+            self._compiled[name] = known
+        return known

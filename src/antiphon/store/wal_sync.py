@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 
 #: Commits between two writes: some 100 kB.
-_EVERY = 32
+_EVERY = 8
 
 
 class WalSync:
