@@ -129,16 +129,26 @@ def _pattern(_: Any, pattern: str, instance: Any, __: Any) -> Iterator[Any]:
         yield jsonschema.ValidationError(f"{instance!r} does not match {pattern!r}")
 
 
-_JUDGE: Any = jsonschema.validators.extend(jsonschema.Draft202012Validator, {"pattern": _pattern})
+def _is_integer(_: Any, value: Any) -> bool:
+    if isinstance(value, Decimal):
+        return value == value.to_integral_value()
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+_DRAFT: Any = jsonschema.Draft202012Validator
+#: Numbers are decimal fractions, as they are written.
+_JUDGE: Any = jsonschema.validators.extend(
+    _DRAFT, {"pattern": _pattern}, type_checker=_DRAFT.TYPE_CHECKER.redefine("integer", _is_integer)
+)
 
 
 def _wrong(text: str, schema: dict[str, Any]) -> str | None:
     try:
+        exact = json.loads(json.dumps(schema), parse_float=Decimal)
         value = json.loads(text, parse_float=Decimal)
-        checker = jsonschema.Draft202012Validator.FORMAT_CHECKER
-        _JUDGE(schema, format_checker=checker).validate(value)
-    except (ValueError, jsonschema.ValidationError) as error:
-        return str(error)[:500]
+        _JUDGE(exact, format_checker=_DRAFT.FORMAT_CHECKER).validate(value)
+    except Exception as error:  # Also what the judge itself cannot do.
+        return repr(error)[:500]
     return None
 
 

@@ -7,6 +7,7 @@ from functools import cache
 import numpy as np
 from tiny_models import byte_level_tokenizer
 from tokenizers import AddedToken
+from tokenizers import Tokenizer as HubTokenizer
 
 from antiphon.engine.grammar.compiler import GrammarCompiler
 from antiphon.engine.grammar.errors import GrammarFailed
@@ -23,14 +24,19 @@ _MARK = re.compile(r'<[|｜][^<>]*?[|｜]>|\[/?[A-Z_]+\]|<\|"\|>|</?[a-z_:]+\|?>
 PADDING = 70
 
 
+def marked_tokenizer(dialect: Dialect) -> HubTokenizer:
+    """The byte-level tokenizer with a dialect's marks as control tokens."""
+    hub = byte_level_tokenizer()
+    found = {mark for marker in dialect.markers for mark in _MARK.findall(marker)}
+    hub.add_special_tokens([AddedToken(mark, special=True) for mark in sorted(found)])
+    return hub
+
+
 class Speaker:
     """A tokenizer of a few hundred tokens, with a dialect's marks among them or as plain text."""
 
     def __init__(self, dialect: Dialect | None = None, *, marks: bool = True) -> None:
-        hub = byte_level_tokenizer()
-        if dialect is not None and marks:
-            found = {mark for marker in dialect.markers for mark in _MARK.findall(marker)}
-            hub.add_special_tokens([AddedToken(mark, special=True) for mark in sorted(found)])
+        hub = marked_tokenizer(dialect) if dialect and marks else byte_level_tokenizer()
         self.tokenizer = PromptTokenizer(hub)
         names = [*self.tokenizer.controls.values(), *self.tokenizer.added]
         self.marks = marker_tokens(dialect, names) if dialect else frozenset()

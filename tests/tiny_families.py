@@ -80,10 +80,10 @@ PAGED = tuple(name for name in FAMILIES if name != "qwen3_next")
 
 
 @cache
-def tiny_module(family: str) -> PreTrainedModel:
+def tiny_module(family: str, vocab_size: int = VOCAB_SIZE) -> PreTrainedModel:
     """A random model of a family, always the same. Not to be changed."""
     values: dict[str, Any] = {
-        "vocab_size": VOCAB_SIZE,
+        "vocab_size": vocab_size,
         "hidden_size": 32,
         "intermediate_size": 48,
         "num_hidden_layers": 2,

@@ -92,7 +92,7 @@ class Literals:
         if most == 0:
             return '"[" "]"'
         rest = f"{max(least - 1, 0)},{'' if most is None else int(most) - 1}"
-        items = f"{value} ({self._comma} {value}){{{rest}}}"
+        items = value if most == 1 else f"{value} ({self._comma} {value}){{{rest}}}"
         return f'"[" {items} "]"' if least else f'"[" ({items})? "]"'
 
     def _string(self, schema: Mapping[str, Any]) -> str:
