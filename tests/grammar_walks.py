@@ -24,11 +24,16 @@ _MARK = re.compile(r'<[|｜][^<>]*?[|｜]>|\[/?[A-Z_]+\]|<\|"\|>|</?[a-z_:]+\|?>
 PADDING = 70
 
 
+def marks_of(dialect: Dialect) -> frozenset[str]:
+    """What of a dialect's markers a vocabulary may well have as tokens."""
+    found = [mark for marker in dialect.markers for mark in _MARK.findall(marker)]
+    return marker_tokens(dialect, found)
+
+
 def marked_tokenizer(dialect: Dialect) -> HubTokenizer:
     """The byte-level tokenizer with a dialect's marks as control tokens."""
     hub = byte_level_tokenizer()
-    found = {mark for marker in dialect.markers for mark in _MARK.findall(marker)}
-    hub.add_special_tokens([AddedToken(mark, special=True) for mark in sorted(found)])
+    hub.add_special_tokens([AddedToken(mark, special=True) for mark in sorted(marks_of(dialect))])
     return hub
 
 

@@ -1,10 +1,12 @@
 """However an output is cut, it comes to the same; and what was told stays so as more comes."""
 
 import json
-from collections.abc import Sequence
-from itertools import pairwise
+import re
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, pairwise
 
 import pytest
+from grammar_walks import marks_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from parsed import NOW, TOOLS, WEATHER, Item, items, parser
@@ -40,15 +42,40 @@ texts = st.lists(st.sampled_from(NASTY), max_size=8).map("".join)
 
 
 def run(
-    name: str, pieces: Sequence[str], tools: Sequence[Tool] = TOOLS, **options: object
+    name: str,
+    pieces: Sequence[str],
+    tools: Sequence[Tool] = TOOLS,
+    *,
+    marked: bool = False,
+    **options: object,
 ) -> tuple[list[Item], str | None, bool]:
-    """What comes of an output in pieces, and how it ends."""
-    reader = parser(name, tools, **options)
+    """What comes of an output in pieces, and how it ends. If `marked`, marks are tokens, which are
+    never cut."""
+    marks = marks_of(DIALECTS[name]) if marked else frozenset()
+    reader = parser(name, tools, tokens=marks, **options)
     deltas: list[Delta] = []
-    for piece in pieces:
-        deltas += reader.feed(piece)
+    for piece, is_mark in _with_marks(pieces, marks):
+        deltas += (reader.feed_token if is_mark else reader.feed)(piece)
     deltas += reader.finish()
     return items(deltas), reader.undeclared, reader.breaks_off
+
+
+def _with_marks(pieces: Sequence[str], marks: frozenset[str]) -> Iterator[tuple[str, bool]]:
+    """The pieces, with each mark by itself."""
+    if not marks:
+        yield from ((piece, False) for piece in pieces)
+        return
+    output, at = "".join(pieces), 0
+    ends = list(accumulate(map(len, pieces)))
+    longest_first = sorted(marks, key=len, reverse=True)
+    found = re.compile("|".join(map(re.escape, longest_first)))
+    for mark in [*found.finditer(output), None]:
+        begin = len(output) if mark is None else mark.start()
+        inner = [end for end in ends if at < end < begin]
+        yield from ((output[a:b], False) for a, b in pairwise([at, *inner, begin]))
+        if mark is not None:
+            yield mark.group(), True
+            at = mark.end()
 
 
 def cut(text: str, places: Sequence[int]) -> list[str]:
@@ -121,22 +148,36 @@ def turns(draw: st.DrawFn, dialect: Dialect) -> tuple[str, list[Item]]:
     return output, expected
 
 
-@every_dialect
-def test_what_is_spelled_is_read_back_however_it_is_cut(name: str):
-    @settings(max_examples=40, deadline=None)
-    @given(turns(DIALECTS[name]), places)
-    def check(turn: tuple[str, list[Item]], where: list[int]) -> None:
+def check_turns(name: str, examples: int) -> int:
+    """Cut turns in a dialect at random, with its marks as text or as tokens; how many there were.
+
+    What is read is what was written, and the same for any pieces.
+    """
+    dialect, checked = DIALECTS[name], 0
+
+    @settings(max_examples=examples, deadline=None, database=None)
+    @given(turns(dialect), places, st.booleans())
+    def check(turn: tuple[str, list[Item]], where: list[int], marked: bool) -> None:
+        nonlocal checked
         output, expected = turn
-        found, undeclared, breaks_off = run(name, cut(output, where))
+        found, undeclared, breaks_off = run(name, cut(output, where), marked=marked)
         assert (undeclared, breaks_off) == (None, False)
         told = [
             (item[1], json.loads(item[2])) if item[0] == "call" and item[3] else item
             for item in found
         ]
         assert told == expected
-        assert run(name, list(output)) == run(name, [output]) == (found, None, False)
+        assert run(name, list(output), marked=marked) == (found, None, False)
+        assert run(name, [output], marked=marked) == (found, None, False)
+        checked += 1
 
     check()
+    return checked
+
+
+@every_dialect
+def test_what_is_spelled_is_read_back_however_it_is_cut(name: str):
+    assert check_turns(name, 40)
 
 
 # --- outputs that are no such thing ---
@@ -163,23 +204,35 @@ def scraps(dialect: Dialect) -> list[str]:
     return [scrap for scrap in dict.fromkeys(found) if scrap] + [" ", "\n", "Hm.", "{", "}", ";"]
 
 
-@every_dialect
-def test_scraps_in_any_order_come_to_the_same_however_they_are_cut(name: str):
-    dialect = DIALECTS[name]
+def check_scraps(name: str, examples: int) -> int:
+    """Cut texts of what means something in a dialect, in no order; how many there were."""
+    checked = 0
 
-    @settings(max_examples=80, deadline=None)
+    @settings(max_examples=examples, deadline=None, database=None)
     @given(
-        st.lists(st.sampled_from(scraps(dialect)), max_size=25).map("".join),
+        st.lists(st.sampled_from(scraps(DIALECTS[name])), max_size=25).map("".join),
         places,
+        st.booleans(),
         st.booleans(),
         st.sampled_from([TOOLS, (WEATHER,), ()]),
     )
-    def check(output: str, where: list[int], thinking: bool, tools: Sequence[Tool]) -> None:
-        whole = run(name, [output], tools, starts_in_reasoning=thinking)
-        assert run(name, cut(output, where), tools, starts_in_reasoning=thinking) == whole
-        assert run(name, list(output), tools, starts_in_reasoning=thinking) == whole
+    def check(
+        output: str, where: list[int], marked: bool, thinking: bool, tools: Sequence[Tool]
+    ) -> None:
+        nonlocal checked
+        options = {"marked": marked, "starts_in_reasoning": thinking}
+        whole = run(name, [output], tools, **options)
+        assert run(name, cut(output, where), tools, **options) == whole
+        assert run(name, list(output), tools, **options) == whole
+        checked += 1
 
     check()
+    return checked
+
+
+@every_dialect
+def test_scraps_in_any_order_come_to_the_same_however_they_are_cut(name: str):
+    assert check_scraps(name, 80)
 
 
 @every_dialect

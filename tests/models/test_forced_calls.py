@@ -23,4 +23,6 @@ def test_a_forced_call_is_made_and_fits_in_every_dialect(name: str):
 
         forced = run(all_at_once())
     assert [one.wrong for one in forced if one.wrong] == []
-    assert sum(one.finish == "stop" for one in forced) >= _TURNS - 2  # Others go on calling to the limit.
+    assert (
+        sum(one.finish == "stop" for one in forced) >= _TURNS - 2
+    )  # Others go on calling to the limit.
