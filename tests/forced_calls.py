@@ -45,11 +45,11 @@ class Forced:
 
 
 @contextmanager
-def speaking(row: Dialect) -> Iterator[LocalModel]:
+def speaking(row: Dialect, num_blocks: int = 2048) -> Iterator[LocalModel]:
     """A model of random weights that speaks a dialect. Its marks are tokens."""
     family = PAGED[sorted(DIALECTS).index(row.name) % len(PAGED)]
     module = copy.deepcopy(tiny_module(family, _VOCAB_SIZE))
-    runner = PagedRunner(module, num_blocks=2048)
+    runner = PagedRunner(module, num_blocks=num_blocks)
     tokenizer = marked_tokenizer(row)
     with local_model(
         runner, tokenizer=tokenizer, dialect=row.name, context_window=16_384, max_chunk=512

@@ -10,6 +10,7 @@ from typing import Any
 from antiphon import ids
 from antiphon.engine.engine import DeadlineExceeded, Engine, QueueFull, SequenceTooLong
 from antiphon.engine.grammar.errors import GrammarFailed
+from antiphon.engine.sampler import NoTokenAllowed
 from antiphon.engine.sequence import EngineStream, SequenceRequest
 from antiphon.engine.tokenizer import PromptTokenizer
 from antiphon.errors import (
@@ -243,7 +244,7 @@ class LocalGeneration:
                     return
         except DeadlineExceeded:
             raise GatewayTimeout("The answer took longer than the server allows.") from None
-        except GrammarFailed as error:
+        except (GrammarFailed, NoTokenAllowed) as error:
             raise InvalidAnswer(f"The answer cannot be held to its form: {error}.") from error
         finally:
             stream.cancel()
