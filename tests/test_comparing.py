@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from said import in_a_loop
 
-from antiphon.comparing import Comparer
+from antiphon.comparing import ComparedHere, Comparer
+from antiphon.schemas import InvalidSchema
 
 CITY = {
     "type": "object",
@@ -65,6 +66,40 @@ async def test_here_and_elsewhere_a_text_is_compared_in_the_same_way(
     comparer: Comparer, text: str, schema: Any, fits: bool
 ):
     assert (await comparer.compare(text, schema) is None) == fits
+    await comparer.close()
+
+
+@pytest.mark.parametrize(
+    ("schema", "place"),
+    [
+        ({"properties": {"a": {"pattern": "("}}}, ("/properties/a", "pattern")),
+        ({"items": {"patternProperties": {"^a$": {}, "[": {}}}}, ("/items", "patternProperties")),
+        ({"$defs": {"a": {"pattern": "((a{100}){100}){100}"}}}, ("/$defs/a", "pattern")),
+        ({"properties": {"a": {"pattern": "^(?=a)\\p{L}{2,5}$"}}}, None),
+        ({"properties": {"pattern": {"type": "string"}}, "const": {"pattern": "("}}, None),
+        (CITY, None),
+    ],
+)
+@in_a_loop
+async def test_jso_06_patterns_that_cannot_be_used_are_named(
+    comparer: Comparer, schema: Any, place: tuple[str, str] | None
+):
+    for comparing in (comparer, ComparedHere()):
+        try:
+            await comparing.check_patterns(schema)
+            found = None
+        except InvalidSchema as error:
+            found = (error.pointer, error.keyword)
+        assert found == place
+    await comparer.close()
+
+
+@in_a_loop
+async def test_jso_06_patterns_without_end_are_given_up():
+    comparer = Comparer(processes=1, seconds=0.5)
+    patterns = {f"a{n}": {"pattern": f"(\\pL{{50}}){{{n}}}"} for n in range(1, 2000)}
+    with pytest.raises(InvalidSchema):
+        await comparer.check_patterns({"properties": patterns})
     await comparer.close()
 
 

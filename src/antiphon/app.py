@@ -76,7 +76,7 @@ def build(
     metrics = Metrics()
     comparer = Comparer()
     aliases = settings.aliases if settings.engine else {}
-    router = Router(models, aliases, compare=comparer.compare)
+    router = Router(models, aliases, comparing=comparer)
     gate, plain_gate = (
         Gate(
             contract,

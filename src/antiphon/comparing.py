@@ -2,8 +2,8 @@
 
 Schemas may take any time, as they can be written to, and they are compared under the interpreter's
 lock. What may take long is therefore done by processes that do nothing else and can be killed:
-`python -m antiphon.comparing` reads lines of JSON, `[text, schema, seconds]`, and answers each with
-a line of JSON, what is wrong or null.
+`python -m antiphon.comparing` reads lines of JSON, `[seconds, schema, text]`, and answers each with
+a line of JSON: what is wrong, or null. Without a text, that is with the patterns of the schema.
 """
 
 import asyncio
@@ -11,42 +11,68 @@ import json
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 from antiphon.schema_places import Schema
-from antiphon.schemas import validate_answer
-
-#: What is wrong with a JSON text by a schema; None if nothing is.
-Compare = Callable[[str, Schema], Awaitable[str | None]]
+from antiphon.schemas import InvalidSchema, check_patterns, validate_answer
 
 #: Within this product of characters, without what can multiply the work, a millisecond or two.
 _SMALL = 1 << 20
-_MULTIPLYING = ('"$ref"', '"$dynamicRef"', '"pattern', '"regex"')
+_PATTERN = '"pattern'
+_MULTIPLYING = ('"$ref"', '"$dynamicRef"', _PATTERN, '"regex"')
 
 
-async def compare_here(text: str, schema: Schema) -> str | None:
-    """Compare in this process, on another thread."""
-    return await asyncio.to_thread(validate_answer, text, schema)
+class Comparing(Protocol):
+    """Compares with schemas that have been through `check_schema`."""
+
+    async def compare(self, text: str, schema: Schema) -> str | None:
+        """What is wrong with a JSON text by a schema; None if nothing is."""
+        ...
+
+    async def check_patterns(self, schema: Schema) -> None:
+        """Raise `InvalidSchema` for a pattern that cannot be used."""
+        ...
+
+
+class ComparedHere:
+    """Compares on a thread of this process, however long it takes."""
+
+    async def compare(self, text: str, schema: Schema) -> str | None:
+        return await asyncio.to_thread(validate_answer, text, schema)
+
+    async def check_patterns(self, schema: Schema) -> None:
+        await asyncio.to_thread(check_patterns, schema)
 
 
 class Comparer:
     """Compares in this process what is quickly done, and all else in one of `processes` others,
-    which are begun when they are needed. A comparison that takes longer than `seconds` is given up:
-    the text then counts as one that does not fit. For one event loop; close it."""
+    which are begun when they are needed. What takes longer than `seconds` is given up: a text then
+    counts as one that does not fit, and a pattern as one that cannot be used. For one event loop;
+    close it."""
 
     def __init__(self, *, processes: int = 2, seconds: float = 5) -> None:
         self._seconds = seconds
         self._free = asyncio.Semaphore(processes)
         self._processes: set[Process] = set()
         self._idle: list[Process] = []
-        self._comparing: set[asyncio.Task[str | None]] = set()
+        self._comparing: set[asyncio.Task[list[str] | None]] = set()
 
     async def compare(self, text: str, schema: Schema) -> str | None:
-        """What is wrong with `text` by `schema`, None if nothing is."""
         written = json.dumps(schema)
         if len(text) * len(written) <= _SMALL and not any(word in written for word in _MULTIPLYING):
-            return await compare_here(text, schema)
-        request = f"[{json.dumps(text)},{written},{self._seconds}]\n"
+            return await asyncio.to_thread(validate_answer, text, schema)
+        wrong = await self._found(f"[{self._seconds},{written},{json.dumps(text)}]\n")
+        return None if wrong is None else wrong[-1]
+
+    async def check_patterns(self, schema: Schema) -> None:
+        written = json.dumps(schema)
+        if _PATTERN not in written:
+            return
+        wrong = await self._found(f"[{self._seconds},{written},null]\n")
+        if wrong is not None:
+            raise InvalidSchema(*wrong)
+
+    async def _found(self, request: str) -> list[str] | None:
         # Goes on if nobody waits for it any more, so that no process is left with half of it.
         task = asyncio.create_task(self._elsewhere(request.encode()))
         self._comparing.add(task)
@@ -61,34 +87,26 @@ class Comparer:
         for process in list(self._processes):
             await self._stop(process)
 
-    async def _elsewhere(self, request: bytes) -> str | None:
+    async def _elsewhere(self, request: bytes) -> list[str] | None:
         async with self._free:
-            process = await self._process()
-            answer = b""
-            try:
-                assert process.stdin is not None and process.stdout is not None
-                async with asyncio.timeout(self._seconds):
-                    process.stdin.write(request)
-                    await process.stdin.drain()
-                    answer = await process.stdout.readline()
-            except TimeoutError:
+            while True:
+                is_fresh = not self._idle
+                process = await self._begun() if is_fresh else self._idle.pop()
+                try:
+                    async with asyncio.timeout(self._seconds):
+                        answer = await _answered(process, request)
+                except TimeoutError:
+                    await self._stop(process)
+                    return ["", "", f"its schema takes more than {self._seconds:g} s"]
+                if answer:
+                    self._idle.append(process)
+                    wrong: list[str] | None = json.loads(answer)
+                    return wrong
                 await self._stop(process)
-                return f"it takes more than {self._seconds:g} s to compare it with its schema"
-            except ConnectionError:
-                pass
-            if not answer:  # It died.
-                await self._stop(process)
-                return "it cannot be compared with its schema"
-            self._idle.append(process)
-            wrong: str | None = json.loads(answer)
-            return wrong
+                if is_fresh:  # Else it may have died while it had nothing to do.
+                    return ["", "", "its schema takes too much memory"]
 
-    async def _process(self) -> Process:
-        while self._idle:
-            process = self._idle.pop()
-            if process.returncode is None:
-                return process
-            self._processes.discard(process)
+    async def _begun(self) -> Process:
         # In a session of its own, so that what interrupts this process lets comparisons end.
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "antiphon.comparing"),
@@ -106,17 +124,40 @@ class Comparer:
         self._processes.discard(process)
 
 
+async def _answered(process: Process, request: bytes) -> bytes:
+    """The answer of a process; nothing if it died."""
+    assert process.stdin is not None and process.stdout is not None
+    try:
+        process.stdin.write(request)
+        await process.stdin.drain()
+        return await process.stdout.readline()
+    except ConnectionError:
+        return b""
+
+
 def _serve() -> None:
     """Compare what is asked for until nobody asks any more."""
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     for line in sys.stdin.buffer:
-        text, schema, seconds = json.loads(line)
+        seconds, schema, text = json.loads(line)
         # Ends this process also if nobody is there any more who would.
         signal.alarm(int(seconds) + 2)
-        wrong = validate_answer(text, schema)
+        wrong = _wrong(schema, text)
         signal.alarm(0)
         sys.stdout.write(json.dumps(wrong) + "\n")
         sys.stdout.flush()
+
+
+def _wrong(schema: Schema, text: str | None) -> list[str] | None:
+    """What is wrong, behind its place in the schema and the keyword, if that is at fault."""
+    if text is not None:
+        reason = validate_answer(text, schema)
+        return None if reason is None else ["", "", reason]
+    try:
+        check_patterns(schema)
+    except InvalidSchema as error:
+        return [error.pointer, error.keyword, error.reason]
+    return None
 
 
 if __name__ == "__main__":

@@ -106,6 +106,26 @@ def blame(schema: Schema, message: str) -> InvalidSchema:
     return InvalidSchema(pointer, keyword, f"'{keyword}': {reason}" if keyword else reason)
 
 
+def check_patterns(schema: Schema) -> None:
+    """Refuse a schema with a pattern that cannot be read, or only with too much memory.
+
+    Raises `InvalidSchema`. It may take any time, as a pattern can be written to.
+    """
+    for place in places(schema):
+        if not isinstance(place.schema, Mapping):
+            continue
+        found = [("pattern", place.schema.get("pattern"))]
+        found += [("patternProperties", name) for name in place.schema.get("patternProperties", ())]
+        for keyword, pattern in found:
+            if not isinstance(pattern, str):
+                continue
+            try:
+                _validator({"pattern": pattern})
+            except (ValueError, jsonschema_rs.ValidationError):
+                reason = f"'{keyword}': this is no pattern that can be used: {pattern}"
+                raise InvalidSchema(place.pointer, keyword, reason[:_LONGEST_REASON]) from None
+
+
 def validate_answer(text: str, schema: Schema) -> str | None:
     """What is wrong with a JSON text by a schema of Draft 2020-12, formats included; None if
     nothing is. The schema has been through `check_schema`."""
@@ -114,13 +134,7 @@ def validate_answer(text: str, schema: Schema) -> str | None:
     except (ValueError, RecursionError) as error:
         return f"it is no JSON: {error}"[:_LONGEST_REASON]
     try:
-        validator = jsonschema_rs.Draft202012Validator(
-            {keyword: inner for keyword, inner in schema.items() if keyword != "$schema"},
-            validate_formats=True,
-            pattern_options=jsonschema_rs.FancyRegexOptions(backtrack_limit=_BACKTRACKS),
-            offline=True,
-        )
-        validator.validate(value)
+        _validator(schema).validate(value)
     except jsonschema_rs.ValidationError as error:
         place = pointer_of(error.instance_path)
         reason = f"at '{place}': {error.message}" if place else error.message
@@ -128,6 +142,15 @@ def validate_answer(text: str, schema: Schema) -> str | None:
     except (ValueError, jsonschema_rs.ReferencingError) as error:
         return f"it cannot be compared with its schema: {error}"[:_LONGEST_REASON]
     return None
+
+
+def _validator(schema: Schema) -> jsonschema_rs.Draft202012Validator:
+    return jsonschema_rs.Draft202012Validator(
+        {keyword: inner for keyword, inner in schema.items() if keyword != "$schema"},
+        validate_formats=True,
+        pattern_options=jsonschema_rs.FancyRegexOptions(backtrack_limit=_BACKTRACKS),
+        offline=True,
+    )
 
 
 # --- what is taken ---

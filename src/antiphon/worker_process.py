@@ -45,7 +45,7 @@ class WorkerProcess:
     ) -> None:
         observer = Observer(Metrics(), log_content=settings.log_content)
         self._comparer = Comparer()
-        router = Router(models, settings.aliases, compare=self._comparer.compare)
+        router = Router(models, settings.aliases, comparing=self._comparer)
         self._kept = Kept(settings, store, packaged_contract(), router, observer)
         self._models = models
         self._grace_seconds = settings.shutdown_grace_seconds

@@ -175,6 +175,55 @@ def test_jso_01_a_broken_schema_is_refused_before_anything_is_sent(plain, mode):
     assert "/properties/a" in error["message"] and "$ref" in error["message"]
 
 
+def closed(**properties):
+    names = list(properties)
+    fixed = {"required": names, "additionalProperties": False}
+    return {"type": "object", "properties": properties, **fixed}
+
+
+@pytest.mark.parametrize(
+    ("schema", "place", "keyword"),
+    [
+        ({"type": "not-a-type"}, "", "type"),
+        (closed(a={"$ref": "#/$defs/Missing"}), "/properties/a", "$ref"),
+        (
+            closed(u={"type": "string", "format": "uri"}, p={"type": "string", "pattern": "("}),
+            "/properties/p",
+            "pattern",
+        ),
+        (
+            {"type": "object", "properties": {}, "patternProperties": {"^x": {"type": "string"}}},
+            "",
+            "additionalProperties",
+        ),
+        (closed(a=closed(b={"type": "object"})), "/properties/a/properties/b", "additional"),
+        ({**closed(a={}), "required": []}, "", "required"),
+        (closed(a={"not": {"type": "null"}}), "/properties/a", "not"),
+        ({"type": "string", "pattern": "(a{100}){100}"}, "", "type"),
+    ],
+)
+def test_jso_01_what_is_wrong_with_a_schema_is_named(server, schema, place, keyword):
+    model = AskedModel(("", [{"text": "ok"}]))
+    served = server(model)
+    form = {"type": "json_schema", "name": "out", "strict": True, "schema": schema}
+    error = served.error({"input": "Fill it", "text": {"format": form}})
+    assert (error["code"], error["param"]) == ("invalid_json_schema", "text.format.schema")
+    assert f"'{place}'" in error["message"] or not place
+    assert keyword in error["message"]
+    tool = {"type": "function", "name": "f", "strict": True, "parameters": schema}
+    error = served.error({"input": "Fill it", "tools": [WEATHER, tool]})
+    assert (error["code"], error["param"]) == ("invalid_json_schema", "tools[1].parameters")
+    assert keyword in error["message"]
+    assert model.turns == []
+
+
+def test_jso_06_layers_upon_layers_are_refused_at_once(plain):
+    schema = '{"anyOf":[' * 5000 + "{}" + "]}" * 5000
+    form = f'{{"type":"json_schema","name":"x","strict":true,"schema":{schema}}}'
+    error = plain.error(f'{{"input":"x","text":{{"format":{form}}}}}')
+    assert error["code"] in ("invalid_json", "invalid_json_schema")
+
+
 def test_jso_01_a_schema_without_a_name_is_refused(plain):
     form = {"type": "json_schema", "schema": {"type": "object"}}
     assert plain.error({"input": "hi", "text": {"format": form}})["param"] == "text.format.name"

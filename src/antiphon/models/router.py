@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from antiphon.comparing import Compare, compare_here
+from antiphon.comparing import ComparedHere, Comparing
 from antiphon.errors import ModelNotFound, ModelUnavailable, StartError
 from antiphon.models.base import Model
 
@@ -16,12 +16,12 @@ _RETRY_SECONDS = 5
 @dataclass(frozen=True, slots=True)
 class Route:
     """A name that requests may use. `alias_of` is None for a model's own name. What the model says
-    is compared with schemas by `compare`."""
+    is compared with schemas by `comparing`."""
 
     name: str
     model: Model
     alias_of: str | None = None
-    compare: Compare = field(default=compare_here, compare=False)
+    comparing: Comparing = field(default_factory=ComparedHere, compare=False)
 
 
 class Router:
@@ -36,9 +36,9 @@ class Router:
         models: Sequence[Model],
         aliases: Mapping[str, str],
         *,
-        compare: Compare = compare_here,
+        comparing: Comparing | None = None,
     ) -> None:
-        self._compare = compare
+        self._comparing = comparing or ComparedHere()
         self._models: Mapping[str, Model] = {}
         self._aliases: Mapping[str, str] = {}
         self.replace(models, aliases)
@@ -95,4 +95,4 @@ class Router:
         return self._route(name, self._models[target], target)
 
     def _route(self, name: str, model: Model, alias_of: str | None = None) -> Route:
-        return Route(name, model, alias_of, self._compare)
+        return Route(name, model, alias_of, self._comparing)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import orjson
 
-from antiphon.comparing import Compare, compare_here
+from antiphon.comparing import ComparedHere, Comparing
 from antiphon.errors import InvalidAnswer, InvalidToolCall
 from antiphon.models.base import Generation
 from antiphon.schema_places import Schema
@@ -40,12 +40,14 @@ class HeldGeneration:
     arguments do not fit, and of the end of a turn without the call that it had to make;
     `InvalidAnswer` in place of the end of a turn whose answer does not have its form. A turn that
     is cut short is held to nothing that was still to come. Texts are compared with schemas by
-    `compare`.
+    `comparing`.
     """
 
-    def __init__(self, generation: Generation, turn: Turn, compare: Compare = compare_here) -> None:
+    def __init__(
+        self, generation: Generation, turn: Turn, comparing: Comparing | None = None
+    ) -> None:
         self._generation = generation
-        self._compare = compare
+        self._comparing = comparing or ComparedHere()
         self._turn = turn
 
     @property
@@ -62,8 +64,8 @@ class HeldGeneration:
         await self._generation.released()
 
     async def deltas(self) -> AsyncGenerator[Delta, None]:
-        calls = _Calls(self._turn, self._compare)
-        answer = _Answer(self._turn.answer, self._compare)
+        calls = _Calls(self._turn, self._comparing)
+        answer = _Answer(self._turn.answer, self._comparing)
         async with aclosing(self._generation.deltas()) as deltas:
             async for delta in deltas:
                 match delta:
@@ -103,8 +105,8 @@ class _Calls:
     one that begins before the first is whole. `made` counts those that are whole, and `most` is how
     many they may be, None for any number."""
 
-    def __init__(self, turn: Turn, compare: Compare) -> None:
-        self._compare = compare
+    def __init__(self, turn: Turn, comparing: Comparing) -> None:
+        self._comparing = comparing
         self._tools = {tool.name: tool for tool in turn.tools}
         self._choice = turn.tool_choice
         self.most = turn.max_calls if turn.parallel_calls else 1
@@ -140,7 +142,7 @@ class _Calls:
             return False
         tool, text = self._open[call].tool, "".join(self._open[call].arguments)
         if tool.strict and not tool.custom:
-            wrong = await self._compare(text or "{}", tool.parameters or _NOTHING)
+            wrong = await self._comparing.compare(text or "{}", tool.parameters or _NOTHING)
             if wrong is not None:
                 name = tool.name[:_LONGEST_NAME]
                 raise InvalidToolCall(f"The arguments of the call of '{name}' do not fit: {wrong}")
@@ -161,8 +163,8 @@ class _Calls:
 class _Answer:
     """The text that a turn ends with."""
 
-    def __init__(self, form: AnswerFormat | None, compare: Compare) -> None:
-        self._compare = compare
+    def __init__(self, form: AnswerFormat | None, comparing: Comparing) -> None:
+        self._comparing = comparing
         self._form = form
         self._texts: list[str] = []
 
@@ -181,7 +183,7 @@ class _Answer:
         if self._form is None or (called and not text.strip()):
             return
         schema = _ANY_OBJECT if self._form.schema is None else self._form.schema
-        wrong = await self._compare(text, schema)
+        wrong = await self._comparing.compare(text, schema)
         if wrong is not None:
             raise InvalidAnswer(f"The answer does not have the form that was asked for: {wrong}")
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple, Protocol
 
 from antiphon.errors import IntegerBelowMinimum, InvalidJSONSchema, InvalidValue
@@ -105,6 +106,9 @@ class Intake:
             schemas.append((SCHEMA_PLACE, wanted.schema, wanted.strict))
         if schemas:
             await asyncio.to_thread(self._check_schemas, schemas)
+            for place, schema, _ in schemas:
+                with _at(place):
+                    await route.comparing.check_patterns(schema)
         request.tool_places = places
         return request, dropped
 
@@ -120,10 +124,17 @@ class Intake:
 
     def _check_schemas(self, schemas: list[tuple[str, Mapping[str, Any], bool]]) -> None:
         for place, schema, strict in schemas:
-            try:
+            with _at(place):
                 check_schema(schema, strict=strict, limits=self._limits)
-            except InvalidSchema as error:
-                raise InvalidJSONSchema(f"Invalid '{place}': {error}.", param=place) from None
+
+
+@contextmanager
+def _at(place: str) -> Iterator[None]:
+    """Tells a client of an invalid schema where in the request it stands."""
+    try:
+        yield
+    except InvalidSchema as error:
+        raise InvalidJSONSchema(f"Invalid '{place}': {error}.", param=place) from None
 
 
 class _Declared(NamedTuple):

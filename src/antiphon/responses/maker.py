@@ -27,7 +27,7 @@ async def prepared(
         if not request.truncates:
             raise
         generation = await _prepared_truncated(request.model, turn)
-    return HeldGeneration(generation, turn, request.compare)
+    return HeldGeneration(generation, turn, request.comparing)
 
 
 async def _prepared_truncated(model: Model, turn: Turn) -> Generation:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from antiphon import ids
-from antiphon.comparing import Compare
+from antiphon.comparing import Comparing
 from antiphon.errors import InvalidValue, MissingParameter
 from antiphon.models.base import Model
 from antiphon.models.router import Route
@@ -73,9 +73,9 @@ class EffectiveRequest:
         return self._route.model
 
     @property
-    def compare(self) -> Compare:
-        """How what the model says is compared with the request's schemas."""
-        return self._route.compare
+    def comparing(self) -> Comparing:
+        """What compares with the request's schemas."""
+        return self._route.comparing
 
     @property
     def truncates(self) -> bool:
