@@ -13,10 +13,14 @@ Role = Literal["system", "user", "assistant"]
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message of the conversation. `system` stands for developer messages as well."""
+    """One message of the conversation. `system` stands for developer messages as well.
+
+    `commentary` is a remark of the assistant's, before it calls, and no answer.
+    """
 
     role: Role
     text: str
+    commentary: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,11 @@
 import pytest
 from dialect_templates import TEMPLATES
 
-from antiphon.formats.dialects.dialect import Reasoning
+from antiphon.formats.dialects.dialect import Reasoning as Marks
 from antiphon.formats.dialects.families import DIALECTS
 from antiphon.formats.family import Family
 from antiphon.formats.template import ChatTemplate
-from antiphon.turn import Call, CallResult, Message, Tool, ToolChoice, Turn
+from antiphon.turn import Call, CallResult, Message, Reasoning, Tool, ToolChoice, Turn
 
 CHATML = """\
 {% for m in messages %}<|im_start|>{{ m.role }}
@@ -86,11 +86,35 @@ def test_the_marks_of_the_example_are_the_model_s_own_and_those_in_messages_are_
     assert "".join(pieces).count("<tool_call>") == 2
 
 
-def test_what_looks_like_the_place_of_the_example_is_left_as_it_is():
-    every = "".join(map(chr, range(0xF0000, 0xFFFFE)))
-    prompt = "".join(family().render(Turn((Message("user", every),), tools=(WEATHER,))))
-    assert every in prompt
+def test_what_may_stand_for_the_example_is_left_as_it_is_in_messages():
+    most = "".join(map(chr, range(0x100000, 0x10D000)))
+    prompt = "".join(family().render(Turn((Message("user", most),), tools=(WEATHER,))))
+    assert most in prompt
     assert prompt.count('"name": "FUNCTION"') == 1
+
+
+def test_what_is_said_before_a_call_is_put_into_its_own_channel():
+    found = family(TEMPLATES["harmony"])
+    call = Call("call_1", "get_weather", "{}")
+    messages = (QUESTION, Message("assistant", "I will look."), call)
+    rest = (CallResult("call_1", "Sunny."), Message("assistant", "Half way.", commentary=True))
+    answer = (Message("assistant", "It is sunny."), Message("user", "Thanks."))
+    prompt = "".join(found.render(Turn((*messages, *rest, *answer))))
+    for text, channel in (
+        ("I will look.", "commentary"),
+        ("Half way.", "commentary"),
+        ("It is sunny.", "final"),
+    ):
+        assert f"<|start|>assistant<|channel|>{channel}<|message|>{text}<|end|>" in prompt
+
+
+def test_reasoning_before_a_remark_is_shown_with_the_call():
+    found = family(TEMPLATES["harmony"])
+    said = (Reasoning("Look first."), Message("assistant", "I will look."))
+    call = Call("call_1", "get_weather", "{}")
+    prompt = "".join(found.render(Turn((QUESTION, *said, call, CallResult("call_1", "Sunny.")))))
+    remark, thought, made = map(prompt.index, ("I will look.", "Look first.", "get_weather"))
+    assert remark < thought < made
 
 
 def test_calls_that_a_template_cannot_show_are_spelled_as_the_model_is_asked_to():
@@ -131,6 +155,6 @@ def test_a_dialect_that_is_named_is_taken_whatever_the_template(name):
 def test_where_a_prompt_leaves_the_model_is_seen_from_its_end(end, state):
     source = "{# <think> #}" + CHATML.replace("assistant\n{% endif", f"assistant\n{end}{{% endif")
     found = family(source)
-    assert found.dialect.reasoning == Reasoning("<think>", "</think>")
+    assert found.dialect.reasoning == Marks("<think>", "</think>")
     turn = Turn((QUESTION,))
     assert found.reasoning(found.render(turn), turn) == state

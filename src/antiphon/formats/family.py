@@ -1,29 +1,26 @@
 """How one model is spoken to and understood: its chat template and its dialect together."""
 
-import secrets
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
 from antiphon.formats.base import Prompt
 from antiphon.formats.calls import BLANK_LINE, called
+from antiphon.formats.commentary import in_channel, marked
 from antiphon.formats.dialects.choosing import choose_dialect
 from antiphon.formats.dialects.spelling import spelled
 from antiphon.formats.dialects.telling import example, tool_json, tools_text
 from antiphon.formats.efforts import find_efforts
 from antiphon.formats.grammars.turn import ReasoningState, callable_tools
+from antiphon.formats.guard import unused
 from antiphon.formats.parser import starts_in_reasoning
 from antiphon.formats.template import ChatTemplate
-from antiphon.turn import Call, Tool, Turn
+from antiphon.turn import Call, Turn
 
 #: Who tells the model of its tools: its template, or a text of ours in the system message.
 ToldBy = Literal["template", "text"]
 
 #: A mark is at most in so many pieces at the end of a prompt.
 _LAST_PIECES = 4
-#: Characters that stand for an example until a prompt is rendered: Unicode's private-use plane 15.
-_SLOTS = range(0xF0000, 0xFFFFE)
-_TRIES = 3
 
 
 class Family:
@@ -51,22 +48,27 @@ class Family:
         All tools are told, whichever of them may be called, so that the prompt stays the same; none
         where none may be. Raises `InvalidPrompt` if the model cannot be shown this conversation.
         """
+        if self.dialect.channels:
+            messages, mark = marked(turn.messages)
+            return in_channel(self._rendered(replace(turn, messages=messages)), mark)
+        return self._rendered(turn)
+
+    def _rendered(self, turn: Turn) -> Prompt:
         tools = turn.tools if callable_tools(turn) else ()
         reasons = self.efforts.get(turn.effort) if turn.effort else None
         variables = reasons.variables if reasons else None
-        if self.told_by == "template":
+        if self.told_by == "template" or not tools:
             told = [tool_json(tool) for tool in tools] or None
-            return self._template.render(turn, tools=told, variables=variables)
+            return self._template.render(turn, tools=told, variables=variables, told=self._spelled)
+        # The marks in the example are the model's own, unlike all that is in a message.
+        own = turn.instructions or ""
+        texts = [own, tools_text(self.dialect, tools, ""), *(e.text for e in turn.messages)]
+        slot = unused(texts)
+        texts = [own, tools_text(self.dialect, tools, slot)]
+        asked = replace(turn, instructions=BLANK_LINE.join(text for text in texts if text))
+        prompt = self._template.render(asked, variables=variables, told=self._spelled)
         shown = example(self.dialect)
-        for _ in range(_TRIES if tools else 0):
-            # The marks in it are the model's own, unlike all that is in a message.
-            slot = chr(secrets.choice(_SLOTS))
-            asked = self._with_tools(turn, tools, slot)
-            prompt = self._template.render(asked, variables=variables, told=self._spelled)
-            if sum(piece.count(slot) for piece in prompt) == 1:
-                return tuple(piece.replace(slot, shown) for piece in prompt)
-        asked = self._with_tools(turn, tools, shown)
-        return self._template.render(asked, variables=variables, told=self._spelled)
+        return tuple(piece.replace(slot, shown) for piece in prompt)
 
     def reasoning(self, prompt: Prompt, turn: Turn) -> ReasoningState:
         """Where a turn's prompt leaves the model."""
@@ -84,12 +86,6 @@ class Family:
         """Tokens that a turn's reasoning may have, None for any number."""
         reasons = self.efforts.get(turn.effort) if turn.effort else None
         return reasons.max_tokens if reasons else None
-
-    def _with_tools(self, turn: Turn, tools: Sequence[Tool], shown: str) -> Turn:
-        if not tools:
-            return turn
-        texts = (turn.instructions, tools_text(self.dialect, tools, shown))
-        return replace(turn, instructions=BLANK_LINE.join(text for text in texts if text))
 
     def _spelled(self, call: Call) -> str:
         """A call as the model is asked to write it; as words where it has no such form."""

@@ -36,7 +36,7 @@ class Guard:
 
     def __init__(self, controls: re.Pattern[str], texts: Iterable[str]) -> None:
         self._controls = controls
-        self._marker = _unused(list(texts))
+        self._marker = unused(list(texts))
         # Some templates print a dictionary as Python does, which escapes the marker.
         self._markers = re.compile(f"{self._marker}|{re.escape(_escaped(self._marker))}")
 
@@ -56,7 +56,8 @@ def _escaped(char: str) -> str:
     return repr(char)[1:-1]
 
 
-def _unused(texts: Sequence[str]) -> str:
+def unused(texts: Sequence[str]) -> str:
+    """A private-use character that is in none of the texts. Raises `InvalidPrompt` if none is."""
     for _ in range(_TRIES):
         char = chr(_FIRST + secrets.randbelow(_LAST - _FIRST + 1))
         if not any(char in text or _escaped(char) in text for text in texts):

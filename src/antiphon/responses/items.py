@@ -93,7 +93,8 @@ def _is_bare(given: Mapping[str, Any]) -> bool:
 def _entries(item: Mapping[str, Any]) -> Iterator[Entry]:
     match item["type"]:
         case "message":
-            yield Message(_ROLES[item["role"]], _text(item["content"]))
+            remark = item.get("phase") == "commentary"
+            yield Message(_ROLES[item["role"]], _text(item["content"]), remark)
         case "reasoning":
             if text := _text(item.get("content") or ()):
                 yield Reasoning(text)
