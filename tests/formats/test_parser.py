@@ -4,6 +4,7 @@ import json
 
 import pytest
 from parsed import NOW, WEATHER, call, items, parsed, parser
+from writing import written
 
 from antiphon.formats.dialects.families import DIALECTS
 from antiphon.formats.parser import marker_tokens, starts_in_reasoning
@@ -45,6 +46,25 @@ def test_white_space_at_marks_is_no_text():
 
 def test_nothing_but_white_space_between_marks_is_no_item():
     assert parsed("hermes", f"<think>\n\n</think>\n\n{HERMES}\n\n") == [OSLO]
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 7, 1000])
+def test_tool_03_a_call_after_reasoning_is_a_call_and_nothing_else(length):
+    output = (
+        "<think>need tool</think>\n\n"
+        '<tool_call>{"name":"get_weather","arguments":{"city":"Oslo"}}</tool_call>'
+    )
+    reader = parser("hermes")
+    pieces = [output[start : start + length] for start in range(0, len(output), length)]
+    deltas = [delta for piece in pieces for delta in reader.feed(piece)]
+    events = written(*deltas, *reader.finish())
+    response = events[-1]["response"]
+    assert [item["type"] for item in response["output"]] == ["reasoning", "function_call"]
+    assert response["output"][0]["content"][0]["text"] == "need tool"
+    assert response["output"][1]["arguments"] == '{"city":"Oslo"}'
+    said = [event["delta"] for event in events if event["type"].endswith(".delta")]
+    assert not [piece for piece in said if "<tool_call" in piece or piece.isspace()]
+    assert "response.output_text.delta" not in [event["type"] for event in events]
 
 
 def test_text_is_told_at_once_up_to_what_may_be_a_mark():
