@@ -51,7 +51,7 @@ def list_models(config: Path | None) -> None:
     if not named:
         if not embedded.is_fetched(settings.cache_dir):
             raise StartError(f"{embedded.NAME} was not fetched yet; `antiphon models pull` does it")
-        named = {embedded.NAME: embedded_settings(settings)}
+        named = {embedded.NAME: embedded_settings(embedded.embedded_path(settings.cache_dir))}
     rows: list[Sequence[str]] = [("MODEL", "DIALECT", "TOLD OF TOOLS BY", "EFFORTS")]
     rows += [(name, *_described(wanted)) for name, wanted in named.items()]
     _print_table(rows)

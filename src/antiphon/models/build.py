@@ -78,16 +78,15 @@ def _model(name: str, wanted: ModelSettings, settings: Settings, progress: Progr
 
 
 def _embedded(settings: Settings, progress: Progress) -> Model:
-    embedded.fetch(
+    path = embedded.fetch(
         settings.cache_dir, lambda done, size: progress("Fetching the model", done, size)
     )
-    wanted = embedded_settings(settings)
+    wanted = embedded_settings(path)
     return _local(embedded.NAME, wanted, settings, _EMBEDDED_DEFAULTS, progress)
 
 
-def embedded_settings(settings: Settings) -> ModelSettings:
+def embedded_settings(path: Path) -> ModelSettings:
     """The embedded model, as if the settings named it."""
-    path = embedded.embedded_path(settings.cache_dir)
     return ModelSettings(path=str(path), dialect=embedded.DIALECT)
 
 
