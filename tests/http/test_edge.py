@@ -39,6 +39,18 @@ def test_query_parameters_of_clients_are_let_through(plain):
     assert plain.post({"input": "x"}, "/v1/responses?beta=true").status_code == 200
 
 
+@pytest.mark.parametrize("method", ["GET", "DELETE"])
+@pytest.mark.parametrize(
+    "media_type",
+    ["multipart/form-data", "multipart/form-data; boundary=x", "application/x-www-form-urlencoded"],
+)
+def test_a_media_type_without_a_body_is_not_looked_at(plain, method, media_type):
+    answer = plain.http.request(
+        method, "/v1/responses/resp_none", headers={"content-type": media_type}, content=b"--x"
+    )
+    assert answer.status_code == 404
+
+
 def test_accept_does_not_decide_whether_an_answer_is_streamed(plain):
     answer = plain.post({"input": "x", "stream": True}, headers={"accept": "application/json"})
     assert answer.headers["content-type"].startswith("text/event-stream")

@@ -14,6 +14,8 @@ from responses_conformance import __version__
 from responses_conformance.cases import PROFILES, Case, CaseError, behaviours, load
 from responses_conformance.config import ENVIRONMENT, Config, ConfigError, configured
 from responses_conformance.exchange import Client, Unreachable
+from responses_conformance.fuzzing.command import PHASES, SEED, FuzzingUnavailable, Job
+from responses_conformance.fuzzing.command import fuzz as run_fuzzing
 from responses_conformance.recording import record as recorded
 from responses_conformance.replaying import Replay
 from responses_conformance.reports.console import Console
@@ -187,6 +189,34 @@ def replay(file: Path, port: int, pause: float) -> None:
     click.echo(f"{file} at {server.url}")
     with contextlib.suppress(KeyboardInterrupt):
         server.serve_forever()
+
+
+@main.command()
+@_server_options
+@click.option("--phase", type=click.Choice(PHASES), required=True)
+@click.option("--seconds", default=60, show_default=True, help="How long.")
+@click.option("--seed", default=SEED, show_default=True)
+@click.option("--document", help="OpenAPI document, a file or an address; else antiphon's.")
+@click.option("--reports", type=click.Path(path_type=Path), help="Folder for reports.")
+@click.option("--operation", "operations", multiple=True, help="Only these, by operationId.")
+def fuzz(
+    config_file: Path | None,
+    phase: str,
+    seconds: int,
+    seed: int,
+    document: str | None,
+    reports: Path | None,
+    operations: tuple[str, ...],
+    **flags: Any,
+) -> None:
+    """Look for bodies that a server does not stand."""
+    job = Job(phase, seconds, seed, document, reports, operations)
+    try:
+        with started(_configured(flags, config_file)) as config:
+            status = run_fuzzing(config, job)
+    except (ConfigError, FuzzingUnavailable) as error:
+        raise click.ClickException(str(error)) from error
+    sys.exit(status)
 
 
 def _configured(flags: dict[str, Any], file: Path | None) -> Config:

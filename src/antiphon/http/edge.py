@@ -22,6 +22,8 @@ _API_VERSION = "2020-10-01"
 _SANE_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 _ROUTING = "connexion_routing"  # Where Connexion notes which operation it found.
 _SEND = "antiphon_send"
+# Methods that take no body here. Connexion would read a form that a media type promises.
+_WITHOUT_BODY = frozenset({"GET", "HEAD", "DELETE"})
 
 
 class Edge:
@@ -40,6 +42,8 @@ class Edge:
         # A slash too many at the end is forgiven; otherwise it would be answered by a redirect.
         scope["path"] = scope["path"].rstrip("/") or "/"
         scope["headers"] = [_lower_media_type(header) for header in scope["headers"]]
+        if scope["method"] in _WITHOUT_BODY:
+            scope["headers"] = [h for h in scope["headers"] if h[0] != b"content-type"]
         extensions = scope.setdefault("extensions", {})
         extensions[_SEND] = send
 

@@ -1,0 +1,1 @@
+"""Looks for bodies that a server does not stand, with schemathesis."""
