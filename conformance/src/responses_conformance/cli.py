@@ -23,6 +23,7 @@ from responses_conformance.reports.files import write
 from responses_conformance.rules.catalogue import rules
 from responses_conformance.runner import run as run_cases
 from responses_conformance.schemas import Schemas
+from responses_conformance.second import SecondUnavailable
 from responses_conformance.starting import started
 from responses_conformance.transcripts import TranscriptError, judge
 from responses_conformance.transcripts import load as load_transcript
@@ -63,6 +64,7 @@ def main() -> None:
 @click.option("--not-claimed", multiple=True, type=click.Choice(PROFILES))
 @click.option("--model-follows-script", is_flag=True, help="The model does what cases ask for.")
 @click.option("--keys-required", is_flag=True, help="The server refuses requests without a key.")
+@click.option("--second-opinion", is_flag=True, help="Have openapi-core judge as well.")
 @click.option("--context-window", type=int, help="The model's context, in tokens.")
 @click.option("--max-output-tokens", type=int, help="Sent where a case does not say.")
 @click.option("--only", multiple=True, help="Only these cases or profiles.")
@@ -80,7 +82,7 @@ def run(config_file: Path | None, reports: tuple[Path, ...], **flags: Any) -> No
     try:
         with started(config) as config, console:
             report = run_cases(config, cases, console.case)
-    except (ConfigError, Unreachable) as error:
+    except (ConfigError, SecondUnavailable, Unreachable) as error:
         raise click.ClickException(str(error)) from error
     console.summary(report)
     for file in reports:

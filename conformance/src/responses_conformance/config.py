@@ -31,6 +31,7 @@ class Config:
     not_claimed: tuple[str, ...] = ()
     model_follows_script: bool = False
     keys_required: bool = False
+    second_opinion: bool = False
     context_window: int | None = None
     only: tuple[str, ...] = ()
     cases: tuple[Path, ...] = ()

@@ -10,6 +10,7 @@ from responses_conformance.rules.bodies import judge_body, judge_error
 from responses_conformance.rules.catalogue import rules
 from responses_conformance.rules.stream import Judged, judge_stream
 from responses_conformance.schemas import Schemas
+from responses_conformance.second import SecondOpinion
 
 _BODIES = (
     ("POST", r"/responses", "Response"),
@@ -48,6 +49,22 @@ class Seen:
     def response(self) -> Any:
         """The response: the last that the stream told, or the body."""
         return self.body["response"] if self.stream is not None else self.body
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Judges exchanges; `second` adds a second opinion."""
+
+    schemas: Schemas
+    second: SecondOpinion | None = None
+
+    def judge(self, exchange: Exchange) -> Seen:
+        """Judge an exchange by itself."""
+        seen = judge_exchange(exchange, self.schemas)
+        if self.second is not None:
+            self.second.judge(exchange, seen.findings)
+            seen.checked.add("SHAPE-3")
+        return seen
 
 
 def judge_exchange(exchange: Exchange, schemas: Schemas) -> Seen:

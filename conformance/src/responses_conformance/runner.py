@@ -11,6 +11,7 @@ import yaml
 from responses_conformance.cases import Case
 from responses_conformance.config import Config, ConfigError
 from responses_conformance.exchange import Client, Request, Unreachable
+from responses_conformance.judging import Judge
 from responses_conformance.results import (
     CaseResult,
     Ledger,
@@ -19,6 +20,7 @@ from responses_conformance.results import (
     Verdict,
 )
 from responses_conformance.schemas import Schemas
+from responses_conformance.second import SecondOpinion
 from responses_conformance.steps import Player, PremiseFailed
 from responses_conformance.values import Missing, Unreadable
 
@@ -88,7 +90,10 @@ class _Runner:
         self._client = client
         self._ledger = ledger
         self._expected = expected
-        self._schemas = Schemas(exact="exact" in config.profiles)
+        self._judge = Judge(
+            Schemas(exact="exact" in config.profiles),
+            SecondOpinion() if config.second_opinion else None,
+        )
 
     def run(self, case: Case) -> CaseResult:
         """Run one case."""
@@ -97,7 +102,7 @@ class _Runner:
         unmet = self._unmet(case)
         if unmet:
             return CaseResult(case, Verdict.SKIP, (unmet,))
-        player = Player(case, self._client, self._config, self._schemas, self._ledger)
+        player = Player(case, self._client, self._config, self._judge, self._ledger)
         began = time.monotonic()
         verdict, reasons = self._played(player)
         return CaseResult(case, verdict, reasons, tuple(player.exchanges), time.monotonic() - began)

@@ -13,10 +13,9 @@ from responses_conformance.cases import Case, behaviours
 from responses_conformance.config import Config
 from responses_conformance.exchange import Client, Exchange, Leave, Request
 from responses_conformance.findings import difference
-from responses_conformance.judging import Seen, judge_exchange
+from responses_conformance.judging import Judge, Seen
 from responses_conformance.results import Ledger
 from responses_conformance.rules.bodies import judge_resumed, judge_retrieved
-from responses_conformance.schemas import Schemas
 from responses_conformance.values import filled, mistakes, told
 
 _MODEL_PATHS = ("/responses", "/responses/input_tokens", "/responses/compact")
@@ -35,7 +34,7 @@ class Player:
     case: Case
     client: Client
     config: Config
-    schemas: Schemas
+    judge: Judge
     ledger: Ledger
     scope: dict[str, Any] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
@@ -154,7 +153,7 @@ class Player:
         exchange = self.client.send(request)
         exchange = replace(exchange, case=self.case.id, step=str(step.get("name", "")))
         self.exchanges.append(exchange)
-        seen = judge_exchange(exchange, self.schemas)
+        seen = self.judge.judge(exchange)
         self.ledger.note(exchange, seen.checked, seen.findings)
         self._count(seen)
         if "name" in step:
@@ -228,7 +227,7 @@ class Player:
         get = self.client.send(Request("GET", path, key=request.key))
         get = replace(get, case=self.case.id, step="retrieved")
         self.exchanges.append(get)
-        again = judge_exchange(get, self.schemas)
+        again = self.judge.judge(get)
         again.checked.add("FOLD-3")
         judge_retrieved(again.body, response, f"GET {path}", again.findings)
         self.ledger.note(get, again.checked, again.findings)
@@ -246,7 +245,7 @@ class Player:
         exchange = self.client.send(Request("GET", path, query=query, key=request.key))
         exchange = replace(exchange, case=self.case.id, step="resumed")
         self.exchanges.append(exchange)
-        resumed = judge_exchange(exchange, self.schemas)
+        resumed = self.judge.judge(exchange)
         if resumed.stream is not None:
             resumed.checked.add("FOLD-4")
             told = tuple(frame.data for frame in resumed.stream.frames)
