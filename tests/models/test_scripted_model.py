@@ -232,8 +232,6 @@ def test_usage_grows_with_what_is_said():
         (10, None, "input"),
         (11, 1, "input"),
         (10, 5, "input"),
-        (9, 2, "max_output_tokens"),
-        (1, 10, "max_output_tokens"),
     ],
 )
 def test_what_does_not_fit_the_context_is_refused_with_its_numbers(words, wanted, param):
@@ -245,10 +243,20 @@ def test_what_does_not_fit_the_context_is_refused_with_its_numbers(words, wanted
     assert "holds 10" in caught.value.message
 
 
-@pytest.mark.parametrize(("words", "wanted"), [(9, None), (9, 1), (1, 9), (0, 10)])
+@pytest.mark.parametrize(
+    ("words", "wanted"), [(9, None), (9, 1), (1, 9), (0, 10), (9, 2), (1, 2**31)]
+)
 def test_what_just_fits_the_context_is_answered(words, wanted):
     model = scripted({"text": "x"}, context_window=10)
     assert said(model, ask("word " * words, max_output_tokens=wanted))[0][-1] == Finish("stop")
+
+
+def test_an_answer_ends_with_the_context():
+    model = scripted({"text": "abcdef", "pieces": 1}, context_window=10)
+    for wanted in (None, 5, 2**31):
+        heard, usage = said(model, ask("word " * 7, max_output_tokens=wanted))
+        assert heard[-1] == Finish("length")
+        assert usage.output_tokens == 3
 
 
 # --- scenes ---

@@ -275,7 +275,7 @@ def test_err_04_truncation_leaves_what_trying_one_by_one_would_leave(
         [*range(leading), *range(leading + dropped, len(messages))]
         for dropped in range(max(1, len(messages) - leading))
     ]
-    fitting = [kept for kept in choices if sum(words[n] for n in kept) + wanted <= window]
+    fitting = [kept for kept in choices if sum(words[n] for n in kept) < window]
     model = Remembering(window)
     body = {"input": conversation(*messages), "truncation": "auto", "max_output_tokens": wanted}
 

@@ -123,15 +123,15 @@ class LocalModel:
         if not tokens:
             raise InvalidPrompt("The model's chat template shows nothing of it.", param="input")
         room = self.context_window - len(tokens)
-        if room < (turn.max_output_tokens or 1):
-            raise self._too_long(f"{len(tokens)} tokens", turn.max_output_tokens, room)
+        if room < 1:
+            raise self._too_long(f"{len(tokens)} tokens")
         options = self._options
         keep_seconds = options.keep_seconds if turn.keep_seconds is None else turn.keep_seconds
         request = SequenceRequest(
             tokens=tokens,
             sampling=replace(turn.sampling, top_k=options.top_k, min_p=options.min_p),
             stop_tokens=self._stop_tokens,
-            max_tokens=turn.max_output_tokens or room,
+            max_tokens=min(turn.max_output_tokens or room, room),
             top_logprobs=turn.top_logprobs,
             tenant=turn.tenant,
             priority=turn.priority,
@@ -146,16 +146,14 @@ class LocalModel:
         """Refuse what is too long by its bytes alone, before it is tokenised."""
         fewest = self._tokenizer.fewest_tokens(sum(len(p.encode()) for p in prompt))
         if fewest >= self.context_window:
-            raise self._too_long(f"at least {fewest} tokens", None, 0)
+            raise self._too_long(f"at least {fewest} tokens")
 
-    def _too_long(self, size: str, wanted: int | None, room: int) -> ContextLengthExceeded:
-        context = f"the model's context holds {self.context_window}"
-        if wanted is not None and room > 0:
-            return ContextLengthExceeded(
-                f"The input is {size} and max_output_tokens asks for {wanted} more, but {context}.",
-                param="max_output_tokens",
-            )
-        return ContextLengthExceeded(f"The input is {size}, but {context}.", param="input")
+    def _too_long(self, size: str) -> ContextLengthExceeded:
+        return ContextLengthExceeded(
+            f"The input is {size}, but the model's context holds {self.context_window}, and an "
+            "answer needs room there, too.",
+            param="input",
+        )
 
 
 def engine_status(stats: Mapping[str, Any]) -> EngineStatus:

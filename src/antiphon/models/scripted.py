@@ -57,13 +57,16 @@ class ScriptedModel:
     async def prepare(self, turn: Turn) -> "ScriptedGeneration":
         texts = [turn.instructions or "", *(message.text for message in turn.messages)]
         input_tokens = sum(len(text.split()) for text in texts)
-        wanted = turn.max_output_tokens or 1
-        if self.context_window is not None and input_tokens + wanted > self.context_window:
-            raise ContextLengthExceeded(
-                f"The input is {input_tokens} tokens and {wanted} more are wanted, "
-                f"but the model's context holds {self.context_window}.",
-                param="input" if input_tokens >= self.context_window else "max_output_tokens",
-            )
+        limit = turn.max_output_tokens
+        if self.context_window is not None:
+            room = self.context_window - input_tokens
+            if room < 1:
+                raise ContextLengthExceeded(
+                    f"The input is {input_tokens} tokens, but the model's context holds "
+                    f"{self.context_window}, and an answer needs room there, too.",
+                    param="input",
+                )
+            limit = room if limit is None else min(limit, room)
         last = turn.messages[-1].text if turn.messages else ""
         scene = next((scene for scene in self._scenes if scene.suits(last, texts[:-1])), _NOTHING)
         custom = {tool.name for tool in turn.tools if tool.custom}
@@ -72,7 +75,7 @@ class ScriptedModel:
             for number, step in enumerate(scene.steps)
             for action in _actions(number, step, last, custom=step.call in custom)
         ]
-        return ScriptedGeneration(actions, input_tokens, turn.max_output_tokens, scene)
+        return ScriptedGeneration(actions, input_tokens, limit, scene)
 
     async def close(self) -> None:
         pass
