@@ -7,6 +7,7 @@ a line of JSON: what is wrong, or null. Without a text, that is with the pattern
 """
 
 import asyncio
+import contextlib
 import json
 import signal
 import sys
@@ -46,9 +47,9 @@ class ComparedHere:
 
 class Comparer:
     """Compares in this process what is quickly done, and all else in one of `processes` others,
-    which are begun when they are needed. What takes longer than `seconds` is given up: a text then
-    counts as one that does not fit, and a pattern as one that cannot be used. For one event loop;
-    close it."""
+    which are begun when they are needed. What takes more than `seconds` of a processor is given up:
+    a text then counts as one that does not fit, and a pattern as one that cannot be used. For one
+    event loop; close it."""
 
     def __init__(self, *, processes: int = 2, seconds: float = 5) -> None:
         self._seconds = seconds
@@ -92,17 +93,14 @@ class Comparer:
             while True:
                 is_fresh = not self._idle
                 process = await self._begun() if is_fresh else self._idle.pop()
-                try:
-                    async with asyncio.timeout(self._seconds):
-                        answer = await _answered(process, request)
-                except TimeoutError:
-                    await self._stop(process)
-                    return ["", "", f"its schema takes more than {self._seconds:g} s"]
+                answer = await _answered(process, request)
                 if answer:
                     self._idle.append(process)
                     wrong: list[str] | None = json.loads(answer)
                     return wrong
                 await self._stop(process)
+                if process.returncode == -signal.SIGPROF:
+                    return ["", "", f"its schema takes more than {self._seconds:g} s"]
                 if is_fresh:  # Else it may have died while it had nothing to do.
                     return ["", "", "its schema takes too much memory"]
 
@@ -118,8 +116,10 @@ class Comparer:
         return process
 
     async def _stop(self, process: Process) -> None:
-        if process.returncode is None:
-            process.kill()
+        """See to it that a process ends, if it has not closed its output because it does."""
+        if process.stdout is None or not process.stdout.at_eof():
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
         await process.wait()
         self._processes.discard(process)
 
@@ -137,13 +137,13 @@ async def _answered(process: Process, request: bytes) -> bytes:
 
 def _serve() -> None:
     """Compare what is asked for until nobody asks any more."""
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
     for line in sys.stdin.buffer:
         seconds, schema, text = json.loads(line)
-        # Ends this process also if nobody is there any more who would.
-        signal.alarm(int(seconds) + 2)
+        # Ends this process, wherever it is, also if nobody is there any more who would.
+        signal.setitimer(signal.ITIMER_PROF, seconds)
         wrong = _wrong(schema, text)
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
         sys.stdout.write(json.dumps(wrong) + "\n")
         sys.stdout.flush()
 
