@@ -33,7 +33,8 @@ api_keys = [
   "{second}",
 ]
 model = "scripted"
-log_level = "warning"
+log_level = "error"
+keep_alive_seconds = 1
 
 [models.scripted]
 kind = "scripted"

@@ -10,7 +10,7 @@ import yaml
 
 from responses_conformance.cases import Case
 from responses_conformance.config import Config, ConfigError
-from responses_conformance.exchange import Client, Request, Unreachable
+from responses_conformance.exchange import Client, Exchange, Request, Unreachable
 from responses_conformance.judging import Judge
 from responses_conformance.results import (
     CaseResult,
@@ -35,7 +35,8 @@ def run(
     ledger = Ledger()
     client = Client(config.base_url, timeout=config.timeout)
     try:
-        model = config.model or _first_model(client, config)
+        listed = client.send(Request("GET", "/models", key=config.api_key))
+        model = config.model or _first_model(listed)
         config = replace(config, model=model)
         runner = _Runner(config, client, ledger, expected)
         results = []
@@ -59,9 +60,8 @@ def run(
     )
 
 
-def _first_model(client: Client, config: Config) -> str:
-    answer = client.send(Request("GET", "/models", key=config.api_key))
-    body = answer.json
+def _first_model(listed: Exchange) -> str:
+    body = listed.json
     try:
         name = body["data"][0]["id"]
     except (TypeError, KeyError, IndexError) as error:

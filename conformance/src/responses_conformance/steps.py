@@ -79,6 +79,8 @@ class Player:
             self.wrong += mistakes(self.scope, wanted)
         elif "poll" in step:
             self._poll(step)
+        elif "cancel_all" in step:
+            self._cancel_all(step)
         else:
             for _ in range(step.get("repeat", 1)):
                 self._request(step)
@@ -113,6 +115,14 @@ class Player:
         if "name" in step:
             self.scope["events"][step["name"]] = {"statuses": statuses}
 
+    def _cancel_all(self, step: Mapping[str, Any]) -> None:
+        """Cancel what earlier steps began, as far as they began anything."""
+        for name in step["cancel_all"]:
+            identity = (self.scope.get(name) or {}).get("id")
+            if isinstance(identity, str):
+                path = f"/responses/{identity}/cancel"
+                self._sent(Request("POST", path, key=self.config.api_key), {})
+
     def _request(self, step: Mapping[str, Any]) -> None:
         request = self._made(step)
         seen = self._sent(request, step)
@@ -126,10 +136,11 @@ class Player:
         if "raw" in step:
             content = filled(step["raw"], self.scope).encode("utf-8", "surrogatepass")
         elif "body" in step:
-            body = filled(step["body"], self.scope)
+            body = step["body"]
             if isinstance(body, dict) and path in _MODEL_PATHS:
                 body = {"model": self.config.model, **body}
-                body = {name: value for name, value in body.items() if value != "$absent"}
+            body = filled(body, self.scope)
+            if isinstance(body, dict) and path in _MODEL_PATHS:
                 if path == "/responses" and self.config.max_output_tokens is not None:
                     body.setdefault("max_output_tokens", self.config.max_output_tokens)
             content = json.dumps(body).encode()

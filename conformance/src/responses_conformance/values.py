@@ -14,7 +14,11 @@ import jsonschema_rs
 from responses_conformance.findings import shown
 
 _STEP = re.compile(r"\.?([^.\[\]]+)|\[([^\]]*)\]")
-_HOLE = re.compile(r"\{\{\s*(.+?)\s*\}\}")
+_HOLE = re.compile(r"\{\{\s*([^{}]+?)\s*\}\}")
+
+
+#: Stands for a field that is not there.
+ABSENT = "$absent"
 
 
 class Missing(Exception):
@@ -67,7 +71,8 @@ def filled(template: Any, scope: Mapping[str, Any]) -> Any:
     """A template with its holes `{{path}}` filled from `scope`.
 
     A text that is one hole becomes what lies there, whatever its type; an entry of a list that is
-    `{{*path}}` is replaced by the entries of the list there. Raises `Missing`.
+    `{{*path}}` is replaced by the entries of the list there; a field whose value comes to `$absent`
+    is left out. Raises `Missing`.
     """
     if isinstance(template, str):
         whole = _HOLE.fullmatch(template)
@@ -84,7 +89,8 @@ def filled(template: Any, scope: Mapping[str, Any]) -> Any:
                 entries.append(filled(entry, scope))
         return entries
     if isinstance(template, dict):
-        return {key: filled(value, scope) for key, value in template.items()}
+        entries_of = {key: filled(value, scope) for key, value in template.items()}
+        return {key: value for key, value in entries_of.items() if value != ABSENT}
     return template
 
 

@@ -58,6 +58,7 @@ _STEP_FIELDS = {
     "parallel",
     "repeat",
     "compare",
+    "cancel_all",
     "without",
     "assert",
     "note",
@@ -194,6 +195,6 @@ def _check_steps(where: str, steps: list[dict[str, Any]]) -> None:
         unknown = set(step) - _STEP_FIELDS
         if unknown:
             raise CaseError(f"{where}: {', '.join(sorted(unknown))} is no field of a step")
-        if not {"request", "poll", "parallel", "compare", "assert"} & set(step):
+        if not {"request", "poll", "parallel", "compare", "assert", "cancel_all"} & set(step):
             raise CaseError(f"{where}: a step does nothing")
         _check_steps(where, step.get("parallel", []))
