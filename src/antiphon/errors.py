@@ -182,6 +182,16 @@ class InvalidPrompt(InvalidRequest):
 class ContextLengthExceeded(InvalidRequest):
     code = "context_length_exceeded"
 
+    @classmethod
+    def by(cls, window: int, size: str) -> "ContextLengthExceeded":
+        """An input of `size` that leaves an answer no room in a context of `window` tokens. Several
+        clients know the case by the message's first words alone."""
+        return cls(
+            f"The prompt is too long: this model's maximum context length is {window} tokens, the "
+            f"input is {size}, and an answer needs room there, too.",
+            param="input",
+        )
+
 
 class PreviousResponseNotFound(InvalidRequest):
     """What is to be continued is not there for the caller, or cannot be continued."""

@@ -159,7 +159,7 @@ def test_what_only_a_worker_can_find_wrong_ends_the_response_as_failed(front, wo
     served = front()
     response = served.create({"input": "one two three four"})
     assert response["status"] == "failed"
-    assert "context holds 3" in response["error"]["message"]
+    assert "length is 3 tokens" in response["error"]["message"]
     stream = served.stream({"input": "one two three four"})
     assert stream.types[-1] == "response.failed"
     assert stream.done

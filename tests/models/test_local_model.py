@@ -146,7 +146,7 @@ def test_a_prompt_that_leaves_no_room_is_the_fault_of_the_input(missing, wanted)
     error = refused(ask("Hi", max_output_tokens=wanted), NUM_PROMPT - missing)
     assert error.param == "input"
     assert f"{NUM_PROMPT} tokens" in error.message
-    assert f"holds {NUM_PROMPT - missing}" in error.message
+    assert f"length is {NUM_PROMPT - missing} tokens" in error.message
 
 
 @pytest.mark.parametrize("room", [1, 5])
@@ -168,7 +168,7 @@ def test_a_hopelessly_long_prompt_is_refused_before_it_is_tokenised(monkeypatch)
     # No token, and this is one, has more than 13 bytes.
     num_bytes = len("<|im_start|>user\n<|im_end|>\n<|im_start|>assistant\n") + 100_000
     assert f"at least {-(-num_bytes // len('<|endoftext|>'))} tokens" in error.message
-    assert "holds 256" in error.message
+    assert "length is 256 tokens" in error.message
 
 
 def test_a_long_prompt_that_may_fit_is_tokenised():

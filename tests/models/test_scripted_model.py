@@ -240,7 +240,7 @@ def test_what_does_not_fit_the_context_is_refused_with_its_numbers(words, wanted
         asyncio.run(model.prepare(ask("word " * words, max_output_tokens=wanted)))
     assert caught.value.param == param
     assert f"{words} tokens" in caught.value.message
-    assert "holds 10" in caught.value.message
+    assert "length is 10 tokens" in caught.value.message
 
 
 @pytest.mark.parametrize(

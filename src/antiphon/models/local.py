@@ -124,7 +124,7 @@ class LocalModel:
             raise InvalidPrompt("The model's chat template shows nothing of it.", param="input")
         room = self.context_window - len(tokens)
         if room < 1:
-            raise self._too_long(f"{len(tokens)} tokens")
+            raise ContextLengthExceeded.by(self.context_window, f"{len(tokens)} tokens")
         options = self._options
         keep_seconds = options.keep_seconds if turn.keep_seconds is None else turn.keep_seconds
         request = SequenceRequest(
@@ -146,14 +146,7 @@ class LocalModel:
         """Refuse what is too long by its bytes alone, before it is tokenised."""
         fewest = self._tokenizer.fewest_tokens(sum(len(p.encode()) for p in prompt))
         if fewest >= self.context_window:
-            raise self._too_long(f"at least {fewest} tokens")
-
-    def _too_long(self, size: str) -> ContextLengthExceeded:
-        return ContextLengthExceeded(
-            f"The input is {size}, but the model's context holds {self.context_window}, and an "
-            "answer needs room there, too.",
-            param="input",
-        )
+            raise ContextLengthExceeded.by(self.context_window, f"at least {fewest} tokens")
 
 
 def engine_status(stats: Mapping[str, Any]) -> EngineStatus:
@@ -213,7 +206,7 @@ class LocalGeneration:
             ) from error
         except SequenceTooLong as error:
             raise ContextLengthExceeded(
-                "The input is longer than the model's cache of keys and values has room for.",
+                "The prompt is too long for the model's cache of keys and values.",
                 param="input",
             ) from error
 

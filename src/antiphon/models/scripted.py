@@ -61,11 +61,7 @@ class ScriptedModel:
         if self.context_window is not None:
             room = self.context_window - input_tokens
             if room < 1:
-                raise ContextLengthExceeded(
-                    f"The input is {input_tokens} tokens, but the model's context holds "
-                    f"{self.context_window}, and an answer needs room there, too.",
-                    param="input",
-                )
+                raise ContextLengthExceeded.by(self.context_window, f"{input_tokens} tokens")
             limit = room if limit is None else min(limit, room)
         last = turn.messages[-1].text if turn.messages else ""
         scene = next((scene for scene in self._scenes if scene.suits(last, texts[:-1])), _NOTHING)
