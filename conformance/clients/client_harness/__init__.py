@@ -1,0 +1,1 @@
+"""Drives real clients against antiphon and tells what came of it."""
