@@ -27,7 +27,7 @@ from antiphon.keys import KeyFile, KeyRing
 from antiphon.models.base import ModelDefaults
 from antiphon.settings import Settings
 from antiphon.spec.types import ModelStatus
-from antiphon.turn import Delta, Finish, TextDelta, TokenUsage, Turn
+from antiphon.turn import Delta, Effort, Finish, TextDelta, TokenUsage, Turn
 
 _ROUNDS = 5
 
@@ -39,6 +39,7 @@ class EmptyModel:
     created = 0
     context_window = None
     takes_tools = True
+    family = "test"
     defaults = ModelDefaults()
     usage = TokenUsage(1)
 
@@ -47,6 +48,9 @@ class EmptyModel:
 
     def status(self) -> ModelStatus:
         return {"id": self.name, "state": "loaded", "engine": None}
+
+    def effort(self, asked: Effort | None) -> Effort | None:
+        return asked
 
     async def prepare(self, turn: Turn) -> "EmptyModel":
         if self._refuses:

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 
 from antiphon.models.base import ModelDefaults
 from antiphon.spec.types import ModelStatus
-from antiphon.turn import Delta, TokenUsage, Turn
+from antiphon.turn import Delta, Effort, TokenUsage, Turn
 
 
 class GatedModel:
@@ -17,6 +17,7 @@ class GatedModel:
     created = 0
     context_window = None
     takes_tools = True
+    family = "test"
     defaults = ModelDefaults()
 
     def __init__(self) -> None:
@@ -28,6 +29,9 @@ class GatedModel:
 
     def status(self) -> ModelStatus:
         return {"id": self.name, "state": "loaded", "engine": None}
+
+    def effort(self, asked: Effort | None) -> Effort | None:
+        return asked
 
     @property
     def usage(self) -> TokenUsage:

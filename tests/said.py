@@ -6,7 +6,7 @@ from functools import wraps
 from typing import Any
 
 from antiphon.models.base import ModelDefaults
-from antiphon.turn import Delta, TextDelta, TokenUsage, Turn
+from antiphon.turn import Delta, Effort, TextDelta, TokenUsage, Turn
 
 _HANGS_AFTER_SECONDS = 10
 
@@ -67,6 +67,7 @@ class SaidModel:
     created = 0
     context_window = None
     takes_tools = True
+    family = "test"
     defaults = ModelDefaults()
 
     def __init__(self, *steps: Step, name: str = "said", ready: asyncio.Event | None = None):
@@ -75,6 +76,9 @@ class SaidModel:
         self._ready = ready
         self.preparing = asyncio.Event()
         self.generations: list[SaidGeneration] = []
+
+    def effort(self, asked: Effort | None) -> Effort | None:
+        return asked
 
     async def prepare(self, turn: Turn) -> SaidGeneration:
         self.preparing.set()

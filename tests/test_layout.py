@@ -41,6 +41,8 @@ WIRING = {
     "kept",
     "logs",
     "model_commands",
+    "reasoning_commands",
+    "reasoning_keys",
     "server",
     "settings_layers",
     "storage",

@@ -10,6 +10,7 @@ from antiphon.models.router import Route
 from antiphon.models.scripted import ScriptedModel
 from antiphon.responses.builder import ResponseBuilder
 from antiphon.responses.log import EventLog
+from antiphon.responses.reasoning import ReasoningPolicy
 from antiphon.responses.request import EffectiveRequest
 from antiphon.spec import packaged_contract
 from antiphon.turn import Delta, Finish, TokenUsage
@@ -23,11 +24,15 @@ FAILURE = ServerError("The model failed.")
 
 
 def asked(
-    body: dict[str, Any], *, name: str = "test-model", defaults: ModelDefaults | None = None
+    body: dict[str, Any],
+    *,
+    name: str = "test-model",
+    defaults: ModelDefaults | None = None,
+    reasoning: ReasoningPolicy | None = None,
 ) -> EffectiveRequest:
     """A body that passed the gate and makes sense, for a model that is called `name`."""
     route = Route(name, ScriptedModel("test-model", [], defaults=defaults))
-    request = EffectiveRequest(body, route)
+    request = EffectiveRequest(body, route, reasoning=reasoning)
     request.check()
     return request
 

@@ -30,12 +30,14 @@ from antiphon.keys import KeyRing
 from antiphon.metrics import Metrics
 from antiphon.models.base import Model
 from antiphon.models.router import Router
+from antiphon.reasoning_keys import reasoning_policy
 from antiphon.responses.admission import HistoryBudget, Readers
 from antiphon.responses.context import ContextLoader
 from antiphon.responses.conversations import ConversationService
 from antiphon.responses.gate import Gate
 from antiphon.responses.intake import Intake
 from antiphon.responses.observer import Observer
+from antiphon.responses.request import RequestReader
 from antiphon.responses.service import ResponseService
 from antiphon.responses.state import StateStatus
 from antiphon.responses.stored import StoredResponses
@@ -70,19 +72,23 @@ def build(
     """Build the application that answers with `models`, the first being the default, and keeps
     responses in `store`. What is started closes the store in the end.
 
-    Without an engine `models` is empty, and responses are left to the workers of the store.
+    Without an engine `models` is empty, and responses are left to the workers of the store. Raises
+    `StartError`.
     """
     contract = packaged_contract()
     metrics = Metrics()
     comparer = Comparer()
     aliases = settings.aliases if settings.engine else {}
     router = Router(models, aliases, comparing=comparer)
+    reasoning = reasoning_policy(settings)
+    reader = RequestReader(router, reasoning)
     gate, plain_gate = (
         Gate(
             contract,
             strict=settings.strict,
             stateless=store is None,
             plain=plain,
+            summarises=reasoning.summarises,
             hosted_tools=settings.hosted_tools,
         )
         for plain in (False, True)
@@ -92,13 +98,15 @@ def build(
     observer = Observer(metrics, log_content=settings.log_content)
     stored, kept, state = None, None, None
     if store is not None:
-        kept = Kept(settings, store, contract, router, observer)
+        kept = Kept(settings, store, contract, reader, observer)
         stored = StoredResponses(store, kept.journal, kept.worker, readers, options=settings)
         state = StateStatus(_KINDS[settings.state], store, kept.worker, readers, budget)
     service = ResponseService(
         contract,
-        Intake(gate, router, plain_gate=plain_gate, stores=store is not None, options=settings),
-        ContextLoader(store, budget, strict=settings.history_rules == "strict"),
+        Intake(gate, reader, plain_gate=plain_gate, stores=store is not None, options=settings),
+        ContextLoader(
+            store, budget, strict=settings.history_rules == "strict", reasoning=reasoning
+        ),
         stored,
         observer,
         keep_alive_seconds=settings.keep_alive_seconds,
@@ -109,7 +117,7 @@ def build(
             timeout_seconds=settings.request_timeout_seconds,
             write_timeout_seconds=settings.write_timeout_seconds,
         ),
-        ConversationsHandlers(ConversationService(store, gate, metrics)),
+        ConversationsHandlers(ConversationService(store, gate, metrics, reasoning)),
         ModelsHandlers(
             router, codex_prompt(settings.codex_prompt_file) if settings.codex_catalog else None
         ),

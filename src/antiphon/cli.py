@@ -13,6 +13,7 @@ from antiphon.config_option import CONFIG, loaded
 from antiphon.errors import StartError
 from antiphon.keys import KeyFile, KeyRing, hash_key
 from antiphon.model_commands import models
+from antiphon.reasoning_commands import reasoning_keys
 from antiphon.settings import Settings
 from antiphon.store_commands import store
 
@@ -41,6 +42,7 @@ def main() -> None:
 
 main.add_command(models)
 main.add_command(store)
+main.add_command(reasoning_keys)
 
 
 def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:

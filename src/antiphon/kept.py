@@ -12,6 +12,7 @@ from antiphon.models.router import Router
 from antiphon.responses.fleet import Announcer, Fleet
 from antiphon.responses.journal import Journal
 from antiphon.responses.observer import Observer
+from antiphon.responses.request import RequestReader
 from antiphon.responses.upkeep import sweep_hourly
 from antiphon.responses.worker import Worker, worker_id
 from antiphon.settings import Settings
@@ -24,8 +25,8 @@ from antiphon.webhooks.sender import WebhookSender
 class Kept:
     """The store of a process, and whoever works on it here.
 
-    Other processes are told of the models in `router`; without an engine, the models in `router`
-    are those that the others tell of. Raises `StartError`.
+    Requests are read by `reader`. Other processes are told of the models in its router; without an
+    engine, these are those that the others tell of. Raises `StartError`.
     """
 
     def __init__(
@@ -33,7 +34,7 @@ class Kept:
         settings: Settings,
         store: SqlStore,
         contract: Contract,
-        router: Router,
+        reader: RequestReader,
         observer: Observer,
     ) -> None:
         self._store = store
@@ -48,12 +49,12 @@ class Kept:
             worker_id(),
             store,
             self.journal,
-            router if settings.engine else Router([], {}),
+            reader if settings.engine else RequestReader(Router([], {})),
             options=settings,
             on_start=observer.started,
         )
-        self._fleet = None if settings.engine else _fleet(settings, store, router)
-        self._announcer = _announcer(settings, store, router, self.worker.id)
+        self._fleet = None if settings.engine else _fleet(settings, store, reader.router)
+        self._announcer = _announcer(settings, store, reader.router, self.worker.id)
         self._webhooks = _webhooks(settings)
         self._announcing: asyncio.Task[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []

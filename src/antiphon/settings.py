@@ -163,6 +163,14 @@ class Settings(_Table):
     """The prompt that the catalogue gives Codex; without it a short one of ours."""
     history_rules: Literal["lenient", "strict"] = "lenient"
     """How strictly the items of a request must go together; see the guide on tools."""
+    reasoning_summary: Literal["none", "raw"] = "none"
+    """What summaries of reasoning are, as nothing here writes them: left out, or the reasoning
+    itself."""
+    hide_reasoning: bool = False
+    """Keeps the text of reasoning from clients, which get only its sealed form if they ask."""
+    reasoning_keys_file: Path | None = None
+    """Keys that seal reasoning, made if there are none. Without it derived from those of
+    `encryption_keys_file`, else in `data_dir`; where nothing is stored, new with each process."""
     max_tools: int = Field(128, ge=1)
     """Most tools of a request, those in namespaces counted one by one."""
     max_schema_bytes: int = Field(256 * 1024, ge=1024, le=2**20)
@@ -280,6 +288,12 @@ class Settings(_Table):
             raise ValueError(
                 f"without an engine responses must be stored, and state is {self.state}"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _hides_what_it_hides(self) -> "Settings":
+        if self.hide_reasoning and self.reasoning_summary == "raw":
+            raise ValueError("reasoning_summary raw shows what hide_reasoning hides")
         return self
 
     @field_validator("api_keys")

@@ -10,7 +10,9 @@ from antiphon.kept import Kept, running
 from antiphon.metrics import Metrics
 from antiphon.models.base import Model
 from antiphon.models.router import Router
+from antiphon.reasoning_keys import reasoning_policy
 from antiphon.responses.observer import Observer
+from antiphon.responses.request import RequestReader
 from antiphon.settings import Settings
 from antiphon.spec import packaged_contract
 from antiphon.store.build import SqlStore
@@ -32,7 +34,7 @@ def check_worker_settings(settings: Settings) -> None:
 class WorkerProcess:
     """Makes what waits in `store` with `models` until it is told to stop, then lets it end.
 
-    `on_start` is called once it is at work. The store is closed in the end.
+    `on_start` is called once it is at work. The store is closed in the end. Raises `StartError`.
     """
 
     def __init__(
@@ -46,7 +48,8 @@ class WorkerProcess:
         observer = Observer(Metrics(), log_content=settings.log_content)
         self._comparer = Comparer()
         router = Router(models, settings.aliases, comparing=self._comparer)
-        self._kept = Kept(settings, store, packaged_contract(), router, observer)
+        reader = RequestReader(router, reasoning_policy(settings))
+        self._kept = Kept(settings, store, packaged_contract(), reader, observer)
         self._models = models
         self._grace_seconds = settings.shutdown_grace_seconds
         self._on_start = on_start

@@ -13,7 +13,7 @@ from gated import GatedModel
 from antiphon.errors import TooManyRequests
 from antiphon.models.base import ModelDefaults
 from antiphon.models.scripted import ScriptedGeneration
-from antiphon.turn import Finish, TextDelta
+from antiphon.turn import Effort, Finish, TextDelta
 
 BACKGROUND = {"input": "x", "background": True}
 TERMINAL = {"response.completed", "response.failed", "response.incomplete"}
@@ -37,10 +37,14 @@ class BriefModel:
     created = 0
     context_window = None
     takes_tools = True
+    family = "test"
     defaults = ModelDefaults()
 
     def __init__(self, seed: int) -> None:
         self._chance = random.Random(seed)
+
+    def effort(self, asked: Effort | None) -> Effort | None:
+        return asked
 
     async def prepare(self, turn: object) -> BriefGeneration:
         return BriefGeneration([self._chance.uniform(0, 0.03), self._chance.uniform(0, 0.01)])

@@ -245,7 +245,7 @@ def test_settings_of_the_engine_reach_it(folder):
     }
     with built(models={"a": described}, **settings) as (model,):
         assert isinstance(model, LocalModel)
-        assert model._options == LocalOptions(7, 0.25, 11.0, 13.0, True)
+        assert model._options == LocalOptions(7, 0.25, 11.0, 13.0, True, "llama")
         assert model._engine._options == EngineOptions(
             max_running=3, max_waiting=5, speculate=False, step_timeout_seconds=9
         )
@@ -259,6 +259,7 @@ def test_a_model_may_be_loaded_when_it_is_first_asked(folder):
     with built(models={"a": described}) as (model,):
         assert isinstance(model, OnDemandModel)
         assert model.status() == {"id": "a", "state": "unloaded", "engine": None}
+        assert model.family == "llama"
         assert (model.context_window, model.defaults) == (512, ModelDefaults(0.7, 0.8))
         said = run(answer(model, ask("hello", temperature=0)))
         assert model.status()["state"] == "loaded"

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from antiphon.errors import ServerError, StartError, TooManyRequests
 from antiphon.models.base import ModelDefaults
 from antiphon.models.on_demand import OnDemandModel
-from antiphon.turn import Delta, Finish, Message, TextDelta, TokenUsage, Turn
+from antiphon.turn import Delta, Effort, Finish, Message, TextDelta, TokenUsage, Turn
 
 TURN = Turn((Message("user", "hi"),))
 #: Long enough for nothing to happen meanwhile, and too short to wait for.
@@ -53,6 +53,7 @@ class Loaded:
     created = 0
     context_window = 77
     defaults = ModelDefaults(0.5)
+    family = "inners"
 
     def __init__(self) -> None:
         self.closed = asyncio.Event()
@@ -64,6 +65,9 @@ class Loaded:
 
     def status(self) -> Any:
         return {"id": "inner", "state": "loaded", "engine": None}
+
+    def effort(self, asked: Effort | None) -> Effort | None:
+        return "high" if asked == "max" else None
 
     async def prepare(self, turn: Turn) -> Generation:
         self.generations.append(Generation(self.gate, self.fails))
@@ -124,6 +128,16 @@ async def test_nothing_is_loaded_until_it_is_asked():
     assert loader.threads[0] is not threading.current_thread()
     assert model.status() == {"id": "inner", "state": "loaded", "engine": None}
     assert (model.context_window, model.defaults.temperature) == (77, 0.5)
+    await model.close()
+
+
+@in_a_loop
+async def test_whose_reasoning_it_goes_on_from_is_known_before_it_is_loaded_and_efforts_after():
+    model = on_demand(Loader(), family="llama")
+    assert (model.family, model.effort("max"), model.effort(None)) == ("llama", "max", None)
+    assert on_demand(Loader()).family == "tiny"
+    await model.prepare(TURN)
+    assert (model.family, model.effort("max"), model.effort("low")) == ("inners", "high", None)
     await model.close()
 
 

@@ -93,6 +93,8 @@ def test_all_that_a_front_needs_of_a_model_is_told():
     assert remote[0].created == own[0].created
     assert remote[0].context_window == 512
     assert remote[0].defaults == defaults
+    for effort in (None, "none", "max"):
+        assert remote[0].effort(effort) == effort
     assert aliases == {"gpt-5.5": "one", "*": "two"}
 
 

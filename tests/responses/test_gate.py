@@ -78,7 +78,7 @@ def with_status(section: str, status: str) -> list[str]:
 @pytest.fixture(params=[False, True], ids=["lenient", "strict"])
 def gate(contract: Contract, request: pytest.FixtureRequest) -> Gate:
     """A gate of either kind, for what does not depend on it."""
-    return Gate(contract, strict=request.param)
+    return Gate(contract, strict=request.param, summarises=True)
 
 
 @pytest.fixture
@@ -404,6 +404,30 @@ def test_tools_that_items_bring_are_held_to_the_same_rules(
     assert dropped == []
 
 
+# A server without summaries, and a model without efforts
+
+
+@pytest.mark.parametrize("field", ["reasoning.summary", "reasoning.generate_summary"])
+def test_without_summaries_a_wish_for_one_is_left_out_and_named_or_with_strict_refused(
+    lenient: Gate, strict: Gate, field: str
+):
+    body = body_with(field, "auto")
+    assert lenient.apply(body) == ({"reasoning": {}}, [Dropped(field, field)])
+    error = refusal(strict, body)
+    assert (type(error), error.param) == (errors.UnsupportedParameter, field)
+    assert COVERAGE["unsummarised"]["request"][field]["why"] in error.message
+
+
+def test_a_field_is_left_out_later_as_if_it_had_never_passed(lenient: Gate, strict: Gate):
+    kept, dropped = {"reasoning": {"effort": "low", "summary": "auto"}}, [Dropped("zz", "zz")]
+    lenient.leave_out(kept, "reasoning.effort", "There is none.", dropped)
+    assert kept == {"reasoning": {"summary": "auto"}}
+    assert dropped[1:] == [Dropped("reasoning.effort", "reasoning.effort")]
+    with pytest.raises(errors.UnsupportedParameter, match="There is none") as caught:
+        strict.leave_out({"reasoning": {"effort": "low"}}, "reasoning.effort", "There is none.", [])
+    assert caught.value.param == "reasoning.effort"
+
+
 # A server that keeps nothing
 
 
@@ -491,7 +515,8 @@ def gate_of(*, strict: bool = False, **sections: Any) -> Gate:
     names = ("request", "conversation", "foreign", "include", "input_items")
     names += ("content_parts", "tools")
     coverage = {name: sections.get(name, {}) for name in names}
-    return Gate(SimpleNamespace(coverage=coverage), strict=strict)  # type: ignore[arg-type]
+    contract: Any = SimpleNamespace(coverage=coverage)
+    return Gate(contract, strict=strict, summarises=True)
 
 
 def line(status: str, **more: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from antiphon.models.router import Router
 from antiphon.models.scripted import ScriptedModel
 from antiphon.responses.gate import Gate
 from antiphon.responses.intake import Intake
-from antiphon.responses.request import EffectiveRequest
+from antiphon.responses.request import EffectiveRequest, RequestReader
 from antiphon.settings import Settings
 from antiphon.spec import Contract
 
@@ -29,9 +29,9 @@ def intake(contract: Contract) -> Any:
     """Takes a body, with settings: `intake(body, max_tools=2)`."""
 
     def accept(body: dict[str, Any], **settings: Any) -> EffectiveRequest:
-        router = Router([ScriptedModel("test-model", [])], {})
+        reader = RequestReader(Router([ScriptedModel("test-model", [])], {}))
         options = Settings(**settings)
-        taken = Intake(Gate(contract), router, stores=True, options=options)
+        taken = Intake(Gate(contract), reader, stores=True, options=options)
         request, _ = asyncio.run(taken.accept({"input": "hi", **body}))
         return request
 

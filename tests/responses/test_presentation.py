@@ -6,9 +6,12 @@ from typing import Any
 import pytest
 from writing import STOP, USAGE, as_read, asked, new_log, of, response_of, types
 
+from antiphon.errors import ServerError
 from antiphon.responses.builder import ResponseBuilder
 from antiphon.responses.fold import fold
 from antiphon.responses.presentation import Presentation, ShownTool
+from antiphon.responses.replay import KEPT_SEALED
+from antiphon.responses.replay import shown as shown_item
 from antiphon.turn import (
     CallArguments,
     CallEnd,
@@ -103,3 +106,71 @@ def test_hidden_reasoning_shows_nothing_of_its_text(sealed: bool):
     reasoning = items(events)[0]
     assert reasoning["content"] == [] and reasoning["status"] == "completed"
     assert ("encrypted_content" in reasoning) is sealed
+
+
+def test_what_is_sealed_for_the_store_alone_is_not_shown():
+    def seal(text: str) -> str:
+        return f"sealed {text}"
+
+    builder = ResponseBuilder(
+        asked({"input": "hi"}).response(),
+        new_log(),
+        Presentation(seal=seal, shows_sealed=False, hides_reasoning=True),
+    )
+    builder.start()
+    builder.feed(ReasoningDelta("hm"))
+    builder.feed(TextDelta("ok"))
+    builder.finish(STOP, USAGE)
+    assert "sealed" not in str(as_read(builder.log)) + str(builder.response)
+    kept: Any = builder.stored["output"][0]
+    assert kept[KEPT_SEALED] == "sealed hm"
+    assert builder.response["output"] == [shown_item(item) for item in builder.stored["output"]]
+
+
+def test_the_reasoning_is_its_own_summary_where_that_is_set():
+    events = shown([ReasoningDelta("h"), ReasoningDelta("m"), TextDelta("ok")], summarises=True)
+    assert types(events)[2:14] == [
+        "output_item.added",
+        "content_part.added",
+        "reasoning_summary_part.added",
+        *("reasoning_text.delta", "reasoning_summary_text.delta") * 2,
+        "reasoning_text.done",
+        "content_part.done",
+        "reasoning_summary_text.done",
+        "reasoning_summary_part.done",
+        "output_item.done",
+    ]
+    assert of(events, "output_item.added")[0]["item"]["summary"] == []
+    assert of(events, "reasoning_summary_part.added")[0]["part"]["text"] == ""
+    deltas = of(events, "reasoning_summary_text.delta")
+    assert [event["delta"] for event in deltas] == ["h", "m"]
+    assert {(event["output_index"], event["summary_index"]) for event in deltas} == {(0, 0)}
+    assert of(events, "reasoning_summary_text.done")[0]["text"] == "hm"
+    reasoning = items(events)[0]
+    assert reasoning["summary"] == [{"type": "summary_text", "text": "hm"}]
+    assert reasoning["content"] == [{"type": "reasoning_text", "text": "hm"}]
+
+
+@pytest.mark.parametrize("presentation", [{}, {"summarises": True}, {"hides_reasoning": True}])
+@pytest.mark.parametrize("number", range(2, 7))
+def test_reasoning_that_broke_off_goes_on_from_its_events(
+    presentation: dict[str, Any], number: int
+):
+    builder = ResponseBuilder(
+        asked({"input": "hi"}).response(), new_log(), Presentation(**presentation)
+    )
+    builder.start()
+    builder.feed(ReasoningDelta("h"))
+    builder.feed(ReasoningDelta("m"))
+    log = new_log()
+    for event in list(builder.log.events)[:number]:
+        log.append(event)
+    again = ResponseBuilder(fold(log.events), log)
+    again.start()
+    again.fail(ServerError("It broke off."), USAGE)
+    assert fold(log.events) == again.response
+    events = as_read(log)
+    deltas = of(events, "reasoning_text.delta"), of(events, "reasoning_summary_text.delta")
+    said = ["".join(event["delta"] for event in each) for each in deltas]
+    texts = of(events, "reasoning_text.done"), of(events, "reasoning_summary_text.done")
+    assert ["".join(event["text"] for event in each) for each in texts] == said

@@ -7,7 +7,14 @@ import pytest
 from antiphon.errors import InvalidEncryptedContent
 from antiphon.principal import Principal
 from antiphon.responses.items import normalized, turn_entries
-from antiphon.responses.replay import check_sealed, readable
+from antiphon.responses.replay import (
+    KEPT_SEALED,
+    check_sealed,
+    has_sealed,
+    readable,
+    shown_response,
+)
+from antiphon.responses.replay import shown as shown_item
 from antiphon.turn import Message, Reasoning
 
 CALLER = Principal("key_1")
@@ -83,4 +90,16 @@ def test_what_was_not_sealed_for_the_caller_is_refused_at_its_place(field: str):
 
 
 def test_what_opens_and_what_was_never_sealed_pass():
-    check_sealed(Sealer(), CALLER, normalized([USER, sealed(), {"type": "reasoning"}]))
+    items = normalized([USER, sealed(), {"type": "reasoning"}, {"id": "msg_1"}])
+    check_sealed(Sealer(), CALLER, items)
+    assert has_sealed(items) and not has_sealed([items[0], *items[2:]])
+
+
+def test_what_is_sealed_for_the_store_alone_is_read_and_never_shown():
+    (kept,) = normalized([{"type": "reasoning", "id": "thought", "summary": [], "content": []}])
+    item = {**kept, KEPT_SEALED: "key_1|qwen3|plan"}
+    assert has_sealed([item])
+    assert turn_entries(readable(Sealer(), CALLER, "qwen3", [item])) == (Reasoning("plan"),)
+    assert shown_item(item) == kept
+    response: Any = {"id": "resp_1", "output": [item]}
+    assert shown_response(response) == {"id": "resp_1", "output": [kept]}

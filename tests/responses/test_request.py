@@ -1,5 +1,6 @@
 """What is asked of the model, and what is told of it, once a body passed the gate."""
 
+import os
 from typing import Any
 
 import pytest
@@ -10,11 +11,15 @@ from antiphon.models.base import ModelDefaults
 from antiphon.principal import Principal
 from antiphon.responses.items import normalized
 from antiphon.responses.presentation import ShownTool
+from antiphon.responses.reasoning import ReasoningPolicy
+from antiphon.responses.sealing import ReasoningSealer
 from antiphon.spec import Contract
+from antiphon.store.keyring import MasterKey
 from antiphon.turn import AnswerFormat, Message, Sampling, ToolChoice, Turn
 
 LOGPROBS = "message.output_text.logprobs"
 CALLER = Principal("key_1")
+KEY = MasterKey("mk_1", "", os.urandom(32))
 
 
 def turn(body: dict[str, Any], defaults: ModelDefaults | None = None) -> Turn:
@@ -128,18 +133,41 @@ def test_tools_that_items_bring_are_among_those_of_the_turn():
     assert [tool.name for tool in turn(body).tools] == ["crm__find"]
     request = asked(body)
     assert request.response()["tools"] == []
-    shown = request.presentation(normalized(body["input"]))
+    shown = request.presentation(CALLER, normalized(body["input"]))
     assert shown.tool("crm__find") == ShownTool("find", "crm")
 
 
-def test_reasoning_is_sealed_if_it_is_included_and_hidden_if_that_is_set():
-    def seal(text: str) -> str:
-        return text[::-1]
-
+def test_reasoning_is_sealed_if_it_is_included():
+    sealer = ReasoningSealer([KEY])
+    policy = ReasoningPolicy(sealer)
     body = {"input": "hi", "include": ["reasoning.encrypted_content"]}
-    assert asked(body).presentation([], seal=seal).seal is seal
-    assert asked({"input": "hi"}).presentation([], seal=seal).seal is None
-    assert asked(body).presentation([], hides_reasoning=True).hides_reasoning
+    shown = asked(body, reasoning=policy).presentation(CALLER, [])
+    assert shown.seal is not None and shown.shows_sealed and not shown.hides_reasoning
+    opened = sealer.open(CALLER, shown.seal("thought"), param="x")
+    assert (opened.text, opened.family) == ("thought", "scripted")
+    assert asked({"input": "hi"}, reasoning=policy).presentation(CALLER, []).seal is None
+
+
+def test_hidden_reasoning_is_sealed_for_the_store_whoever_asks():
+    policy = ReasoningPolicy(ReasoningSealer([KEY]), hides=True)
+    shown = asked({"input": "hi"}, reasoning=policy).presentation(CALLER, [])
+    assert shown.hides_reasoning and shown.seal is not None and not shown.shows_sealed
+
+
+@pytest.mark.parametrize("field", ["summary", "generate_summary"])
+@pytest.mark.parametrize("mode", ["auto", "concise", "detailed"])
+def test_a_summary_is_told_as_what_it_is(field: str, mode: str):
+    body = {"input": "hi", "reasoning": {field: mode}}
+    request = asked(body, reasoning=ReasoningPolicy(summarises=True))
+    assert request.response()["reasoning"] == {"effort": None, "summary": "detailed"}
+    assert request.presentation(CALLER, []).summarises
+    assert asked(body).response()["reasoning"]["summary"] is None
+    assert not asked(body).presentation(CALLER, []).summarises
+
+
+def test_without_a_wish_there_is_no_summary():
+    request = asked({"input": "hi", "reasoning": {}}, reasoning=ReasoningPolicy(summarises=True))
+    assert request.response()["reasoning"]["summary"] is None
 
 
 def json_schema(**more: Any) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from antiphon.responses.gate import Dropped, Gate
 from antiphon.responses.intake import Intake
 from antiphon.responses.log import EventLog
 from antiphon.responses.observer import Observer
+from antiphon.responses.request import RequestReader
 from antiphon.responses.service import ResponseService, Started
 from antiphon.settings import SceneSettings, Settings, StepSettings
 from antiphon.spec import packaged_contract
@@ -32,11 +33,11 @@ from antiphon.turn import Message, TextDelta, Turn
 def service_of(*models: Model, metrics: Metrics | None = None, **options: Any) -> ResponseService:
     """A service that stores nothing."""
     contract = packaged_contract()
-    router = Router(models or [SaidModel(TextDelta("Hello"), STOP)], {})
+    reader = RequestReader(Router(models or [SaidModel(TextDelta("Hello"), STOP)], {}))
     settings = Settings(**options)
     return ResponseService(
         contract,
-        Intake(Gate(contract, stateless=True), router, stores=False, options=settings),
+        Intake(Gate(contract, stateless=True), reader, stores=False, options=settings),
         ContextLoader(None, HistoryBudget(10**6)),
         None,
         Observer(metrics or Metrics(), log_content=settings.log_content),

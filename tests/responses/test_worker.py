@@ -21,6 +21,7 @@ from antiphon.responses.intake import Intake
 from antiphon.responses.journal import Journal
 from antiphon.responses.log import read_frame
 from antiphon.responses.observer import Observer
+from antiphon.responses.request import RequestReader
 from antiphon.responses.service import ResponseService
 from antiphon.responses.stored import StoredResponses
 from antiphon.responses.worker import Worker
@@ -47,19 +48,19 @@ class Process:
     def __init__(self, store: SqlStore, *models: Model, name: str = "one", **options: Any) -> None:
         settings = Settings(**{"background_deadline_seconds": 10**12, **options})
         contract = packaged_contract()
-        router = Router(models or [SaidModel(TextDelta("Hello"), STOP)], {})
+        reader = RequestReader(Router(models or [SaidModel(TextDelta("Hello"), STOP)], {}))
         observer = Observer(Metrics(), log_content=False)
         journal = Journal(store.runs, contract, events_per_run=1000, event_bytes_per_run=1_000_000)
         self.store = store
         self.worker = Worker(
-            name, store, journal, router, options=settings, on_start=observer.started
+            name, store, journal, reader, options=settings, on_start=observer.started
         )
         self.stored = StoredResponses(
             store, journal, self.worker, Readers(100, 100), options=settings
         )
         self.service = ResponseService(
             contract,
-            Intake(Gate(contract), router, stores=True, options=settings),
+            Intake(Gate(contract), reader, stores=True, options=settings),
             ContextLoader(store, HistoryBudget(10**6)),
             self.stored,
             observer,

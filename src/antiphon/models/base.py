@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from antiphon.spec.types import ModelStatus
-from antiphon.turn import Delta, TokenUsage, Turn
+from antiphon.turn import Delta, Effort, TokenUsage, Turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +76,16 @@ class Model(Protocol):
     @property
     def takes_tools(self) -> bool:
         """Whether it calls tools, holds answers to a form and reasons as much as it is told."""
+        ...
+
+    @property
+    def family(self) -> str:
+        """Whose reasoning it can go on from: that of every model of the same family."""
+        ...
+
+    def effort(self, asked: Effort | None) -> Effort | None:
+        """What the effort that a request asks for, None for none, amounts to with it; None where it
+        reasons in its own way, or not at all. Of its own results it changes none."""
         ...
 
     def status(self) -> ModelStatus:

@@ -144,6 +144,7 @@ def _local(
         defaults=sampling,
         context_window=context_window,
         unload_after_seconds=wanted.unload_after_seconds,
+        family=checkpoint.model_type,
     )
     if wanted.load == "start":
         model.preload(load(checkpoint, progress))
@@ -204,6 +205,7 @@ def _loaded(
             timeout_seconds=settings.generation_timeout_seconds,
             keep_seconds=settings.cache_idle_seconds,
             isolate_cache_keys=settings.isolate_cache_keys,
+            family=checkpoint.model_type,
         ),
     )
 

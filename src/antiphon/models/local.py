@@ -28,7 +28,7 @@ from antiphon.models.base import ModelDefaults
 from antiphon.models.constraints import Constraints
 from antiphon.models.output import OutputReader
 from antiphon.spec.types import EngineStatus, ModelStatus
-from antiphon.turn import Delta, Finish, TokenUsage, Turn
+from antiphon.turn import Delta, Effort, Finish, TokenUsage, Turn
 
 _PREPARING_THREADS = 4
 
@@ -40,7 +40,7 @@ class LocalOptions:
     `top_k` and `min_p` are of the sampling, where no request says them. An answer may take
     `timeout_seconds`, None for any time. An idle prefix stays for `keep_seconds`, None for as long
     as there is room. With `isolate_cache_keys`, requests of different `prompt_cache_key`s share no
-    prefix.
+    prefix. `family` is whose reasoning the model goes on from; its own alone if it is empty.
     """
 
     top_k: int = 0
@@ -48,6 +48,7 @@ class LocalOptions:
     timeout_seconds: float | None = None
     keep_seconds: float | None = None
     isolate_cache_keys: bool = False
+    family: str = ""
 
 
 class LocalModel:
@@ -107,6 +108,14 @@ class LocalModel:
         return LocalGeneration(
             self._engine, request, reader, timeout_seconds=self._options.timeout_seconds
         )
+
+    @property
+    def family(self) -> str:
+        return self._options.family or self.name
+
+    def effort(self, asked: Effort | None) -> Effort | None:
+        reasons = None if asked is None else self._family.efforts.get(asked)
+        return None if reasons is None else reasons.effort
 
     def status(self) -> ModelStatus:
         return {"id": self.name, "state": "loaded", "engine": engine_status(self._engine.stats())}

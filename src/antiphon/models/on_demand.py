@@ -11,7 +11,7 @@ from antiphon import ids
 from antiphon.errors import APIError, ServerError, StartError
 from antiphon.models.base import Generation, Model, ModelDefaults
 from antiphon.spec.types import ModelState, ModelStatus
-from antiphon.turn import Delta, TokenUsage, Turn
+from antiphon.turn import Delta, Effort, TokenUsage, Turn
 
 _logger = structlog.get_logger("antiphon.models")
 
@@ -21,7 +21,7 @@ class OnDemandModel:
 
     It is loaded by the first turn that is prepared, and closed again once nothing was prepared or
     answered for `unload_after_seconds`, None for never. `defaults` are its sampling until it is
-    known.
+    known. What an effort amounts to with it is known only while it is loaded.
     """
 
     takes_tools = True
@@ -34,8 +34,10 @@ class OnDemandModel:
         defaults: ModelDefaults,
         context_window: int | None = None,
         unload_after_seconds: float | None = None,
+        family: str = "",
     ) -> None:
         self.name = name
+        self.family = family or name
         self.created = ids.now()
         self.context_window = context_window
         self.defaults = defaults
@@ -64,6 +66,9 @@ class OnDemandModel:
             return self._model.status()
         state: ModelState = "loading" if self._is_loading else "unloaded"
         return {"id": self.name, "state": state, "engine": None}
+
+    def effort(self, asked: Effort | None) -> Effort | None:
+        return asked if self._model is None else self._model.effort(asked)
 
     async def prepare(self, turn: Turn) -> Generation:
         self.enter()
@@ -110,6 +115,7 @@ class OnDemandModel:
                     raise ServerError(f"The model '{self.name}' cannot be loaded.") from error
                 self.context_window = self._model.context_window
                 self.defaults = self._model.defaults
+                self.family = self._model.family
             return self._model
 
     def enter(self) -> None:

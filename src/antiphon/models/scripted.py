@@ -17,6 +17,7 @@ from antiphon.turn import (
     CallEnd,
     CallStart,
     Delta,
+    Effort,
     Finish,
     ReasoningDelta,
     TextDelta,
@@ -33,9 +34,10 @@ class ScriptedFailure(Exception):
 
 class ScriptedModel:
     """Plays the first of `scenes` whose pattern is found in the turn's last message, which may be
-    what a tool gave back."""
+    what a tool gave back. With the effort `none` it leaves out what a scene reasons."""
 
     takes_tools = True
+    family = "scripted"
 
     def __init__(
         self,
@@ -54,6 +56,9 @@ class ScriptedModel:
     def status(self) -> ModelStatus:
         return {"id": self.name, "state": "loaded", "engine": None}
 
+    def effort(self, asked: Effort | None) -> Effort | None:
+        return asked
+
     async def prepare(self, turn: Turn) -> "ScriptedGeneration":
         texts = [turn.instructions or "", *(message.text for message in turn.messages)]
         input_tokens = sum(len(text.split()) for text in texts)
@@ -65,10 +70,12 @@ class ScriptedModel:
             limit = room if limit is None else min(limit, room)
         last = turn.messages[-1].text if turn.messages else ""
         scene = next((scene for scene in self._scenes if scene.suits(last, texts[:-1])), _NOTHING)
+        reasons = turn.effort != "none"
+        steps = [step for step in scene.steps if reasons or step.reasoning is None]
         custom = {tool.name for tool in turn.tools if tool.custom}
         actions = [
             action
-            for number, step in enumerate(scene.steps)
+            for number, step in enumerate(steps)
             for action in _actions(number, step, last, custom=step.call in custom)
         ]
         return ScriptedGeneration(actions, input_tokens, limit, scene)

@@ -8,6 +8,7 @@ from antiphon.errors import ShuttingDown
 from antiphon.principal import Principal
 from antiphon.responses.log import Tail
 from antiphon.responses.refusals import on_response
+from antiphon.responses.replay import shown_response
 from antiphon.responses.run import Run
 from antiphon.responses.stored_run import StoredRun
 from antiphon.spec.types import Response
@@ -96,7 +97,7 @@ class AwaitedAnswer:
             with on_response(self._response_id):
                 record = await self._store.responses.retrieve(self._principal, self._response_id)
             if not record.active:
-                return record.response
+                return shown_response(record.response)
             await changed
 
     def leave(self) -> None:

@@ -9,16 +9,16 @@ from typing import Any, TypeVar, cast, get_args
 from antiphon import ids
 from antiphon.errors import APIError, InvalidToolCall, ResponseCancelled
 from antiphon.responses.log import EventLog
+from antiphon.responses.open_item import OpenItem
 from antiphon.responses.open_items import (
     OpenCall,
     OpenCallable,
     OpenCustomCall,
-    OpenItem,
     OpenMessage,
-    OpenReasoning,
     OpenSearch,
     reopened,
 )
+from antiphon.responses.open_reasoning import OpenReasoning
 from antiphon.responses.presentation import Presentation
 from antiphon.spec.types import MessagePhase, Response, ResponseErrorCode, StreamEvent, Usage
 from antiphon.turn import (
@@ -70,6 +70,11 @@ class ResponseBuilder:
     def response(self) -> Response:
         """The response as it stands."""
         return {**self._response, "output": [item.snapshot() for item in self._items]}
+
+    @property
+    def stored(self) -> Response:
+        """The response as it is stored."""
+        return cast(Response, {**self._response, "output": [item.stored() for item in self._items]})
 
     def queue(self) -> None:
         """Announce the response, which has to wait."""
@@ -172,10 +177,8 @@ class ResponseBuilder:
 
     def _open_reasoning(self) -> OpenReasoning:
         if self._reasoning is None:
-            shown = self._presentation
-            self._reasoning = self._open(
-                OpenReasoning(len(self._items), seal=shown.seal, hidden=shown.hides_reasoning)
-            )
+            item = OpenReasoning(len(self._items), self._presentation)
+            self._reasoning = self._open(item)
         return self._reasoning
 
     def _open(self, item: _Opened) -> _Opened:

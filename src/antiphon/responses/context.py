@@ -8,9 +8,9 @@ from typing import Any
 from antiphon.principal import Principal
 from antiphon.responses.admission import HistoryBudget
 from antiphon.responses.items import bare_reasoning, normalized
+from antiphon.responses.reasoning import ReasoningPolicy
 from antiphon.responses.references import reasoning_not_found, resolved
 from antiphon.responses.refusals import on_conversation, on_previous
-from antiphon.responses.replay import Sealer, check_sealed
 from antiphon.responses.request import conversation_id
 from antiphon.responses.structure import arranged
 from antiphon.responses.tools import tool_table
@@ -36,8 +36,8 @@ class Context:
 class ContextLoader:
     """Loads contexts from a store; from the requests alone where there is none.
 
-    With `strict` items are held to the strict rules of `structure`. `sealer` opens sealed
-    reasoning, None where there is none to open.
+    With `strict` items are held to the strict rules of `structure`. `reasoning` opens what is
+    sealed.
     """
 
     def __init__(
@@ -46,12 +46,12 @@ class ContextLoader:
         budget: HistoryBudget,
         *,
         strict: bool = False,
-        sealer: Sealer | None = None,
+        reasoning: ReasoningPolicy | None = None,
     ) -> None:
         self._store = store
         self._budget = budget
         self._strict = strict
-        self._sealer = sealer
+        self._reasoning = reasoning or ReasoningPolicy()
 
     @asynccontextmanager
     async def loaded(self, principal: Principal, body: Mapping[str, Any]) -> AsyncIterator[Context]:
@@ -64,8 +64,7 @@ class ContextLoader:
         previous, conversation = body.get("previous_response_id"), conversation_id(body)
         given = body.get("input", [])
         items, bare = normalized(given), bare_reasoning(given)
-        if self._sealer is not None:
-            check_sealed(self._sealer, principal, items)
+        await self._reasoning.check(principal, items)
         if self._store is None:
             for place in sorted(bare):
                 raise reasoning_not_found(items[place]["id"], place)

@@ -10,8 +10,10 @@ from antiphon.principal import Principal
 from antiphon.responses.gate import Dropped, Gate
 from antiphon.responses.items import normalized
 from antiphon.responses.pages import item_list
+from antiphon.responses.reasoning import ReasoningPolicy
 from antiphon.responses.references import resolved
 from antiphon.responses.refusals import on_conversation, shortened, told
+from antiphon.responses.replay import shown
 from antiphon.spec.types import Conversation, ItemList, ItemResource
 from antiphon.store import records
 from antiphon.store.base import Store
@@ -23,13 +25,17 @@ class ConversationService:
     """Keeps conversations. Bodies come in as the document allows them.
 
     `stored` is None where nothing is kept: then no conversation is found and none can be made.
+    `reasoning` opens what is sealed.
     Whatever belongs to another raises `ConversationNotFound` or `ItemNotFound`.
     """
 
-    def __init__(self, stored: Store | None, gate: Gate, metrics: Metrics) -> None:
+    def __init__(
+        self, stored: Store | None, gate: Gate, metrics: Metrics, reasoning: ReasoningPolicy
+    ) -> None:
         self._stored = stored
         self._gate = gate
         self._metrics = metrics
+        self._reasoning = reasoning
 
     async def create(
         self, principal: Principal, body: Mapping[str, Any]
@@ -108,7 +114,7 @@ class ConversationService:
         conversations = self._found(conversation_id).conversations
         with _on_item(conversation_id):
             found = await conversations.item(principal, conversation_id, item_id)
-        return cast(ItemResource, found)
+        return cast(ItemResource, shown(found))
 
     async def delete_item(
         self, principal: Principal, conversation_id: str, item_id: str
@@ -133,7 +139,9 @@ class ConversationService:
     async def _items(
         self, stored: Store, principal: Principal, given: list[dict[str, Any]]
     ) -> list[dict[str, Any]]:
-        return await resolved(stored.responses, principal, normalized(given), field="items")
+        items = normalized(given)
+        await self._reasoning.check(principal, items, field="items")
+        return await resolved(stored.responses, principal, items, field="items")
 
 
 @contextmanager

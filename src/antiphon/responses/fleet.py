@@ -2,16 +2,17 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, get_args
 
 import structlog
 
-from antiphon.models.base import ModelDefaults
+from antiphon.models.base import Model, ModelDefaults
 from antiphon.models.remote import RemoteModel
 from antiphon.models.router import Router
 from antiphon.store.base import Signals
 from antiphon.store.failures import StoreError
 from antiphon.store.records import WorkerInfo
+from antiphon.turn import Effort
 
 _logger = structlog.get_logger("antiphon.responses")
 
@@ -128,6 +129,7 @@ def announced(router: Router) -> list[Mapping[str, Any]]:
             "takes_tools": model.takes_tools,
             "temperature": model.defaults.temperature,
             "top_p": model.defaults.top_p,
+            "efforts": _efforts(model),
             "aliases": [a for a, target in router.aliases.items() if target == model.name],
         }
         for model in router.models
@@ -160,4 +162,11 @@ def _remote(model: Mapping[str, Any]) -> RemoteModel:
         context_window=model["context_window"],
         takes_tools=model["takes_tools"],
         defaults=ModelDefaults(model["temperature"], model["top_p"]),
+        efforts=dict(model.get("efforts", ())),
     )
+
+
+def _efforts(model: Model) -> list[tuple[Effort | None, Effort]]:
+    """What each effort that may be asked for amounts to with a model, if it has an effect."""
+    asked: tuple[Effort | None, ...] = (None, *get_args(Effort))
+    return [(one, effective) for one in asked if (effective := model.effort(one)) is not None]

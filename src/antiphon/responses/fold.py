@@ -25,6 +25,7 @@ def fold(events: Iterable[StreamEvent]) -> Response:
     response: dict[str, Any] | None = None
     output: list[dict[str, Any]] = []
     pieces: dict[tuple[int, int], list[str]] = {}
+    summaries: dict[tuple[int, int], list[str]] = {}
     for event in events:
         kind = event["type"]
         fields = cast(dict[str, Any], event)
@@ -36,6 +37,8 @@ def fold(events: Iterable[StreamEvent]) -> Response:
                     _part(output, fields)["logprobs"] += fields["logprobs"]
             elif kind in ("response.reasoning_text.delta", "response.refusal.delta"):
                 pieces[fields["output_index"], fields["content_index"]].append(fields["delta"])
+            elif kind == "response.reasoning_summary_text.delta":
+                summaries[fields["output_index"], fields["summary_index"]].append(fields["delta"])
             elif kind == "response.function_call_arguments.delta":
                 output[fields["output_index"]]["arguments"] += fields["delta"]
             elif kind == "response.custom_tool_call_input.delta":
@@ -53,6 +56,13 @@ def fold(events: Iterable[StreamEvent]) -> Response:
                 content = output[fields["output_index"]]["content"]
                 content[fields["content_index"]] = _copied(fields["part"])
                 pieces.pop((fields["output_index"], fields["content_index"]))
+            elif kind == "response.reasoning_summary_part.added":
+                output[fields["output_index"]]["summary"].append(_copied(fields["part"]))
+                summaries[fields["output_index"], fields["summary_index"]] = []
+            elif kind == "response.reasoning_summary_part.done":
+                summary = output[fields["output_index"]]["summary"]
+                summary[fields["summary_index"]] = _copied(fields["part"])
+                summaries.pop((fields["output_index"], fields["summary_index"]))
             elif kind == "response.output_item.done":
                 output[fields["output_index"]] = _copied(fields["item"])
             elif "response" in fields:
@@ -64,6 +74,8 @@ def fold(events: Iterable[StreamEvent]) -> Response:
     for (item, index), texts in pieces.items():
         part = output[item]["content"][index]
         part[_TEXT_FIELDS[part["type"]]] = "".join(texts)
+    for (item, index), texts in summaries.items():
+        output[item]["summary"][index]["text"] = "".join(texts)
     return cast(Response, {**response, "output": output})
 
 

@@ -42,7 +42,8 @@ class Dropped:
 class Gate:
     """Applies the coverage to request bodies. With `strict` whatever would be left out is refused,
     with `stateless` what needs a store is, and with `plain` what needs a model that takes tools and
-    forms of answers is left out or refused. `hosted_tools` is for tools alone.
+    forms of answers is left out or refused. Unless it `summarises`, summaries of reasoning are left
+    out. `hosted_tools` is for tools alone.
 
     A body that passes holds only what is done, and no null where null means absent.
     """
@@ -54,10 +55,12 @@ class Gate:
         strict: bool = False,
         stateless: bool = False,
         plain: bool = False,
+        summarises: bool = False,
         hosted_tools: HostedTools = "drop",
     ) -> None:
         coverage = contract.coverage
-        for overlay, applies in (("stateless", stateless), ("plain", plain)):
+        overlays = {"stateless": stateless, "plain": plain, "unsummarised": not summarises}
+        for overlay, applies in overlays.items():
             lines = coverage[overlay].items() if applies else ()
             coverage = {**coverage, **{name: {**coverage[name], **rules} for name, rules in lines}}
         self._strict = strict
@@ -90,6 +93,15 @@ class Gate:
         if "items" in kept:
             kept["items"] = self._admitted("items", kept["items"], dropped)
         return kept, dropped
+
+    def leave_out(self, kept: dict[str, Any], path: str, why: str, dropped: list[Dropped]) -> None:
+        """Leave a field out of a body that passed, for a reason that is not known before. Raises
+        `UnsupportedParameter` if the gate is strict."""
+        if self._strict:
+            raise errors.UnsupportedParameter(f"Unsupported parameter: '{path}'. {why}", param=path)
+        name, *inner = path.split(".")
+        kept[name] = _without(kept[name], inner)
+        dropped.append(Dropped(path, path))
 
     def _fields_of(
         self,

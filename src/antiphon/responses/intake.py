@@ -6,10 +6,9 @@ from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple, Protocol
 
 from antiphon.errors import IntegerBelowMinimum, InvalidJSONSchema, InvalidValue
-from antiphon.models.router import Router
 from antiphon.responses.answer_format import SCHEMA_PLACE, answer_format
 from antiphon.responses.gate import Dropped, Gate
-from antiphon.responses.request import EffectiveRequest
+from antiphon.responses.request import EffectiveRequest, RequestReader
 from antiphon.responses.tools import BRINGING, check_tools, grammars, strict_schemas, tool_places
 from antiphon.schemas import InvalidSchema, SchemaLimits, check_schema
 
@@ -44,7 +43,7 @@ class Intake:
     def __init__(
         self,
         gate: Gate,
-        router: Router,
+        reader: RequestReader,
         *,
         plain_gate: Gate | None = None,
         stores: bool,
@@ -52,7 +51,7 @@ class Intake:
     ) -> None:
         self._gate = gate
         self._plain_gate = plain_gate or gate
-        self._router = router
+        self._reader = reader
         self._stores = stores and options.store_by_default
         self._options = options
         self._limits = SchemaLimits(
@@ -67,9 +66,12 @@ class Intake:
 
         Schemas are looked at away from the event loop.
         """
-        route = self._router.find(body.get("model"))
-        gate = self._gate if route.model.takes_tools else self._plain_gate
+        model = self._reader.router.find(body.get("model")).model
+        gate = self._gate if model.takes_tools else self._plain_gate
         kept, dropped = gate.apply(body)
+        effort = (kept.get("reasoning") or {}).get("effort")
+        if effort not in (None, "none") and model.effort(effort) is None:
+            gate.leave_out(kept, "reasoning.effort", "This model has no such switch.", dropped)
         fewest = self._options.min_output_tokens
         limit = kept.get("max_output_tokens", fewest)
         if limit < fewest:
@@ -77,7 +79,7 @@ class Intake:
                 f"Invalid 'max_output_tokens': expected at least {fewest}, but got {limit}.",
                 param="max_output_tokens",
             )
-        request = EffectiveRequest(kept, route, stores=self._stores)
+        request = self._reader.read(kept, stores=self._stores)
         request.check()
         if (
             self._options.history_rules == "strict"
@@ -108,7 +110,7 @@ class Intake:
             await asyncio.to_thread(self._check_schemas, schemas)
             for place, schema, _ in schemas:
                 with _at(place):
-                    await route.comparing.check_patterns(schema)
+                    await request.comparing.check_patterns(schema)
         request.tool_places = places
         return request, dropped
 

@@ -1,6 +1,6 @@
 """Puts requests to models."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import replace
 
 from antiphon.errors import ContextLengthExceeded
@@ -13,14 +13,15 @@ from antiphon.turn import Message, Turn
 
 
 async def prepared(
-    request: EffectiveRequest, principal: Principal, items: Iterable[ItemBody]
+    request: EffectiveRequest, principal: Principal, items: Sequence[ItemBody]
 ) -> Generation:
     """A request, `items` being all that its model is to be shown, ready to be answered, and held to
     what it asks for.
 
     Raises `ContextLengthExceeded` or `InvalidPrompt`.
     """
-    turn = request.turn(principal, items)
+    family = request.model.family
+    turn = request.turn(principal, await request.reasoning.readable(principal, family, items))
     try:
         generation = await request.model.prepare(turn)
     except ContextLengthExceeded:

@@ -1,19 +1,15 @@
-"""The items of a response while they are made: small state machines.
+"""The items of a response while they are made: small state machines."""
 
-An item is announced empty, filled by deltas and closed, and its place and ids never change. It
-takes in a delta only once its event is written, so that what the log refuses spoils nothing that is
-said later, the failure included.
-"""
-
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol, cast
+from collections.abc import Mapping
+from typing import Any, cast
 
 import orjson
 
 from antiphon import ids
+from antiphon.responses.open_item import Emitter, OpenContent, OpenItem
+from antiphon.responses.open_reasoning import OpenReasoning
 from antiphon.responses.presentation import Presentation, ShownTool
 from antiphon.spec.types import (
-    ItemStatus,
     JsonObject,
     Logprob,
     MessagePhase,
@@ -21,88 +17,13 @@ from antiphon.spec.types import (
     OutputFunctionCall,
     OutputItem,
     OutputMessage,
-    OutputReasoning,
     OutputText,
     OutputToolSearchCall,
-    ReasoningText,
-    StreamEvent,
 )
 from antiphon.turn import TextDelta, TokenLogprob
 
 
-class Emitter(Protocol):
-    """Writes the events of items."""
-
-    @property
-    def next_number(self) -> int:
-        """The number of the next event."""
-        ...
-
-    def emit(self, kind: str, **fields: Any) -> None:
-        """Write an event made of its fields."""
-        ...
-
-    def append(self, event: StreamEvent) -> None:
-        """Write a whole event."""
-        ...
-
-
-class OpenItem:
-    """An item from its announcement to its end."""
-
-    def __init__(self, item_id: str, index: int) -> None:
-        self.id = item_id
-        self.index = index
-        self.status: ItemStatus = "in_progress"
-
-    def snapshot(self) -> OutputItem:
-        """The item as it stands, sharing nothing that will change."""
-        raise NotImplementedError
-
-    def restore(self, item: Mapping[str, Any]) -> None:
-        """Go on from a snapshot."""
-        self.id = item["id"]
-
-    def opened(self, to: Emitter) -> None:
-        """Write what follows the announcement."""
-
-    def closing(self, to: Emitter) -> None:
-        """Write what comes before the item's end. `status` is already final."""
-        raise NotImplementedError
-
-    def close(self, to: Emitter, *, whole: bool = True) -> None:
-        """End the item, if it has not ended."""
-        if self.status == "in_progress":
-            self.status = "completed" if whole else "incomplete"
-            self.closing(to)
-            to.emit("response.output_item.done", output_index=self.index, item=self.snapshot())
-
-
-class _OpenContent(OpenItem):
-    """An item whose words stand in one content part."""
-
-    def __init__(self, item_id: str, index: int) -> None:
-        super().__init__(item_id, index)
-        self._texts: list[str] = []
-        self._place = {"item_id": self.id, "output_index": self.index, "content_index": 0}
-        self._announced = False
-
-    def part(self) -> OutputText | ReasoningText:
-        """The part as it stands."""
-        raise NotImplementedError
-
-    def restore(self, item: Mapping[str, Any]) -> None:
-        super().restore(item)
-        self._place["item_id"] = self.id
-        self._announced = bool(item["content"])
-        self._texts = [part["text"] for part in item["content"]]
-
-    def opened(self, to: Emitter) -> None:
-        self._announced = True
-        to.emit("response.content_part.added", **self._place, part=self.part())
-
-
-class OpenMessage(_OpenContent):
+class OpenMessage(OpenContent):
     def __init__(self, index: int) -> None:
         super().__init__(ids.message_id(), index)
         self._logprobs: list[Logprob] = []
@@ -158,51 +79,6 @@ class OpenMessage(_OpenContent):
             logprobs=part["logprobs"],
         )
         to.emit("response.content_part.done", **self._place, part=part)
-
-
-class OpenReasoning(_OpenContent):
-    """`seal` makes the sealed form of the whole text, if that is wanted. With `hidden` the text
-    itself is not shown."""
-
-    def __init__(
-        self, index: int, *, seal: Callable[[str], str] | None = None, hidden: bool = False
-    ) -> None:
-        super().__init__(ids.reasoning_id(), index)
-        self._seal = seal
-        self._hidden = hidden
-        self._sealed: str | None = None
-
-    def part(self) -> ReasoningText:
-        return {"type": "reasoning_text", "text": "".join(self._texts)}
-
-    def snapshot(self) -> OutputReasoning:
-        item: OutputReasoning = {
-            "type": "reasoning",
-            "id": self.id,
-            "status": self.status,
-            "summary": [],
-            "content": [self.part()] if self._announced else [],
-        }
-        if self._sealed is not None:
-            item["encrypted_content"] = self._sealed
-        return item
-
-    def opened(self, to: Emitter) -> None:
-        if not self._hidden:
-            super().opened(to)
-
-    def add(self, to: Emitter, text: str) -> None:
-        if not self._hidden:
-            to.emit("response.reasoning_text.delta", **self._place, delta=text)
-        self._texts.append(text)
-
-    def closing(self, to: Emitter) -> None:
-        part = self.part()
-        if self._seal is not None:
-            self._sealed = self._seal(part["text"])
-        if self._announced:
-            to.emit("response.reasoning_text.done", **self._place, text=part["text"])
-            to.emit("response.content_part.done", **self._place, part=part)
 
 
 class OpenCallable(OpenItem):
@@ -358,9 +234,7 @@ def reopened(index: int, item: OutputItem, presentation: Presentation) -> OpenIt
         case "message":
             opened = OpenMessage(index)
         case "reasoning":
-            opened = OpenReasoning(
-                index, seal=presentation.seal, hidden=presentation.hides_reasoning
-            )
+            opened = OpenReasoning(index, presentation)
         case "function_call":
             opened = OpenCall(index, ShownTool(""))
         case "custom_tool_call":

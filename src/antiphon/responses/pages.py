@@ -2,13 +2,14 @@
 
 from typing import cast
 
+from antiphon.responses.replay import shown
 from antiphon.spec.types import ItemList, ItemResource
 from antiphon.store.records import Page
 
 
 def item_list(page: Page) -> ItemList:
     """A page as the API shows it. The next one begins after its last item."""
-    items = [cast(ItemResource, item) for item in page.items]
+    items = [cast(ItemResource, shown(item)) for item in page.items]
     return {
         "object": "list",
         "data": items,

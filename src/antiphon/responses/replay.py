@@ -1,11 +1,19 @@
-"""Reasoning that comes back to the model: opened where it was sealed."""
+"""Reasoning that comes back to the model: opened where it was sealed.
+
+A stored item that shows its caller neither its reasoning nor the sealed form still has the latter,
+in a field of its own that is stored and never shown.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from antiphon.errors import InvalidEncryptedContent
 from antiphon.principal import Principal
+from antiphon.spec.types import Response
 from antiphon.store.records import ItemBody
+
+#: The field of a stored item that holds sealed reasoning which its caller did not ask for.
+KEPT_SEALED = "kept_encrypted_content"
 
 
 class Unsealed(Protocol):
@@ -21,6 +29,23 @@ class Sealer(Protocol):
     """Opens what was sealed for an owner. Raises `InvalidEncryptedContent` at `param`."""
 
     def open(self, principal: Principal, sealed: str, *, param: str) -> Unsealed: ...
+
+
+def has_sealed(items: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether there is sealed reasoning among complete items."""
+    return any(_sealed(item) for item in items)
+
+
+def shown(item: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A stored item as its owner may see it."""
+    if KEPT_SEALED not in item:
+        return item
+    return {name: value for name, value in item.items() if name != KEPT_SEALED}
+
+
+def shown_response(response: Response) -> Response:
+    """A stored response as its owner may see it."""
+    return cast(Response, {**response, "output": [shown(item) for item in response["output"]]})
 
 
 def check_sealed(
@@ -62,4 +87,6 @@ def _readable(sealer: Sealer, principal: Principal, family: str, item: ItemBody)
 
 
 def _sealed(item: Mapping[str, Any]) -> str | None:
-    return item.get("encrypted_content") if item["type"] == "reasoning" else None
+    if item.get("type") != "reasoning":  # A reference may have no type.
+        return None
+    return item.get("encrypted_content") or item.get(KEPT_SEALED)

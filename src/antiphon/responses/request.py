@@ -1,6 +1,6 @@
 """A create request with every default filled in: what is asked of the model, and what is echoed."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -8,15 +8,16 @@ from antiphon import ids
 from antiphon.comparing import Comparing
 from antiphon.errors import InvalidValue, MissingParameter
 from antiphon.models.base import Model
-from antiphon.models.router import Route
+from antiphon.models.router import Route, Router
 from antiphon.principal import Principal
 from antiphon.responses.answer_format import answer_format, effective_text
 from antiphon.responses.items import turn_entries
 from antiphon.responses.presentation import Presentation
+from antiphon.responses.reasoning import ReasoningPolicy
 from antiphon.responses.tools import effective_tools, tool_table
-from antiphon.spec.types import EffectiveServiceTier, ReasoningEffort, Response
+from antiphon.spec.types import EffectiveServiceTier, ReasoningSummaryMode, Response
 from antiphon.store.records import ItemBody
-from antiphon.turn import Sampling, Turn
+from antiphon.turn import Effort, Sampling, Turn
 
 #: The tiers that differ from the default. What hosted services call fast is urgent here.
 _TIERS: Mapping[str, EffectiveServiceTier] = {
@@ -36,12 +37,21 @@ _LARGEST = 2**64 - 1  # What a response can be told of: its JSON has no larger i
 class EffectiveRequest:
     """A body that passed the gate, and the model that will answer it.
 
-    `stores` is whether the response is kept where the request does not say.
+    `stores` is whether the response is kept where the request does not say, `reasoning` what is
+    done with its reasoning here.
     """
 
-    def __init__(self, body: Mapping[str, Any], route: Route, *, stores: bool = False) -> None:
+    def __init__(
+        self,
+        body: Mapping[str, Any],
+        route: Route,
+        *,
+        stores: bool = False,
+        reasoning: ReasoningPolicy | None = None,
+    ) -> None:
         #: The body itself.
         self.body = body
+        self.reasoning = reasoning or ReasoningPolicy()
         self._route = route
         self._stores = stores
         #: Where tools stand in the request, by the names that the model uses, as far as is known.
@@ -137,19 +147,17 @@ class EffectiveRequest:
             effort=self._effort(),
         )
 
-    def presentation(
-        self,
-        items: Iterable[ItemBody],
-        *,
-        seal: Callable[[str], str] | None = None,
-        hides_reasoning: bool = False,
-    ) -> Presentation:
-        """How the answer is shown, `items` being all that the model is shown. `seal` is used if the
-        request asks for it."""
+    def presentation(self, principal: Principal, items: Iterable[ItemBody]) -> Presentation:
+        """How the answer is shown, `items` being all that the model is shown."""
+        policy, shows = self.reasoning, self.seals_reasoning
+        # What is hidden is still needed by the responses that continue this one.
+        seal = policy.seal(principal, self.model) if shows or policy.hides else None
         return Presentation(
             tool_table(self.body.get("tools", ()), items).shown,
-            seal if self.seals_reasoning else None,
-            hides_reasoning,
+            seal=seal,
+            shows_sealed=shows,
+            hides_reasoning=policy.hides,
+            summarises=self._summary() is not None,
         )
 
     def response(self) -> Response:
@@ -176,7 +184,7 @@ class EffectiveRequest:
             "parallel_tool_calls": body.get("parallel_tool_calls", True),
             "max_tool_calls": _whole(body.get("max_tool_calls")),
             "text": effective_text(body.get("text")),
-            "reasoning": {"effort": self._effort(), "summary": None},
+            "reasoning": {"effort": self._effort(), "summary": self._summary()},
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
             "presence_penalty": sampling.presence_penalty,
@@ -194,8 +202,14 @@ class EffectiveRequest:
             "prompt_cache_retention": body.get("prompt_cache_retention", "in_memory"),
         }
 
-    def _effort(self) -> ReasoningEffort | None:
-        return (self.body.get("reasoning") or {}).get("effort")
+    def _effort(self) -> Effort | None:
+        return self.model.effort((self.body.get("reasoning") or {}).get("effort"))
+
+    def _summary(self) -> ReasoningSummaryMode | None:
+        wished = self.body.get("reasoning") or {}
+        asked = wished.get("summary") or wished.get("generate_summary")
+        # It is all that there is, however short it was to be.
+        return "detailed" if asked and self.reasoning.summarises else None
 
     def _sampling(self) -> Sampling:
         body, defaults = self.body, self._route.model.defaults
@@ -212,6 +226,21 @@ class EffectiveRequest:
 
     def _top_logprobs(self) -> int:
         return _whole(self.body.get("top_logprobs")) or 0
+
+
+class RequestReader:
+    """Fills requests in. `router` finds their models, and `reasoning` is what is done with
+    reasoning here."""
+
+    def __init__(self, router: Router, reasoning: ReasoningPolicy | None = None) -> None:
+        self.router = router
+        self._reasoning = reasoning
+
+    def read(self, body: Mapping[str, Any], *, stores: bool = False) -> EffectiveRequest:
+        """A body that passed the gate. `stores` is whether its response is kept where it does not
+        say. Raises `ModelNotFound` or `ModelUnavailable`."""
+        route = self.router.find(body.get("model"))
+        return EffectiveRequest(body, route, stores=stores, reasoning=self._reasoning)
 
 
 def _whole(value: float | None) -> int | None:

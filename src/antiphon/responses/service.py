@@ -120,7 +120,11 @@ class ResponseService:
             log = EventLog(self._contract)
             run = Run(
                 generation,
-                ResponseBuilder(request.response(), log, request.presentation(context.all_items)),
+                ResponseBuilder(
+                    request.response(),
+                    log,
+                    request.presentation(principal, context.all_items),
+                ),
                 log,
                 keep_alive_seconds=self._keep_alive_seconds,
             )

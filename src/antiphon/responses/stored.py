@@ -19,6 +19,7 @@ from antiphon.responses.context import Context
 from antiphon.responses.journal import Journal, StoredLog
 from antiphon.responses.log import Tail
 from antiphon.responses.refusals import on_conversation, on_previous, on_response, told
+from antiphon.responses.replay import shown_response
 from antiphon.responses.request import EffectiveRequest, conversation_id
 from antiphon.responses.stored_run import StoredRun
 from antiphon.responses.tails import StoredTail
@@ -89,7 +90,7 @@ class StoredResponses:
             self._refuse_large(request)
         response = request.response()
         log = self._journal.new_log()
-        builder = ResponseBuilder(response, log, request.presentation(context.all_items))
+        builder = ResponseBuilder(response, log, request.presentation(principal, context.all_items))
         if request.is_background:
             generation = None
             builder.queue()
@@ -149,7 +150,7 @@ class StoredResponses:
 
     async def retrieve(self, principal: Principal, response_id: str) -> Response:
         """The response as it stands."""
-        return (await self._record(principal, response_id)).response
+        return shown_response((await self._record(principal, response_id)).response)
 
     async def delete(self, principal: Principal, response_id: str) -> None:
         """Forget a response that has ended."""
@@ -180,7 +181,7 @@ class StoredResponses:
         with on_response(response_id):
             record = await self._store.responses.request_cancel(principal, response_id)
         if not record.active:
-            return record.response
+            return shown_response(record.response)
         await self._worker.cancel_queued(response_id)
         deadline = asyncio.get_running_loop().time() + self._options.cancel_wait_seconds
         while True:
@@ -189,7 +190,7 @@ class StoredResponses:
             left = deadline - asyncio.get_running_loop().time()
             if not record.active or left <= 0:
                 changed.cancel()
-                return record.response
+                return shown_response(record.response)
             await asyncio.wait({changed}, timeout=left)
             changed.cancel()
 
@@ -240,10 +241,10 @@ class StoredResponses:
         record = await self._record(principal, response_id)
         if request.streams:
             reading = await self.tail(principal, response_id, None)
-            return GivenAnswer(record.response, reading.tail, reading.leave)
+            return GivenAnswer(shown_response(record.response), reading.tail, reading.leave)
         tail = self._tail(principal, response_id)
         if request.is_background or not record.active:
-            return GivenAnswer(record.response, tail, _nothing)
+            return GivenAnswer(shown_response(record.response), tail, _nothing)
         return AwaitedAnswer(self._store, principal, response_id, tail)
 
     def _run(

@@ -94,7 +94,7 @@ class StoredRun(Run):
         if self.storage_failure is not None:
             return
         try:
-            await self._stored.end(self._builder.response)
+            await self._stored.end(self._builder.stored)
             self.stored_end = True
         except LeaseLost:
             _logger.warning("run taken over", response=self.response_id)

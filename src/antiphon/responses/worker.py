@@ -16,12 +16,11 @@ from typing import Protocol
 import structlog
 
 from antiphon import errors
-from antiphon.models.router import Router
 from antiphon.responses.builder import ResponseBuilder
 from antiphon.responses.fold import FoldError, fold
 from antiphon.responses.journal import Journal, StoredLog
 from antiphon.responses.maker import prepared
-from antiphon.responses.request import EffectiveRequest
+from antiphon.responses.request import RequestReader
 from antiphon.responses.stored_run import StoredRun
 from antiphon.store.base import Store
 from antiphon.store.failures import LeaseLost, StoreError
@@ -64,7 +63,7 @@ class Worker:
         worker_id: str,
         store: Store,
         journal: Journal,
-        router: Router,
+        reader: RequestReader,
         *,
         options: WorkerOptions,
         on_start: Callable[[StoredRun, str], None],
@@ -72,7 +71,7 @@ class Worker:
         self.id = worker_id
         self._store = store
         self._journal = journal
-        self._router = router
+        self._reader = reader
         self._options = options
         self._on_start = on_start
         self._leases: dict[str, Lease] = {}
@@ -196,7 +195,7 @@ class Worker:
     # --- work that waits ---
 
     async def _take_runs(self) -> None:
-        models = [model.name for model in self._router.models]
+        models = [model.name for model in self._reader.router.models]
         while True:
             queued = self._store.signals.waiter("queue")
             self._slot_freed.clear()
@@ -260,11 +259,10 @@ class Worker:
             await asyncio.wait({run.task})
 
     async def _begun(self, claimed: Claimed, log: StoredLog, builder: ResponseBuilder) -> StoredRun:
-        route = self._router.find(claimed.request["model"])
-        request = EffectiveRequest(claimed.request, route)
+        request, owner = self._reader.read(claimed.request), claimed.lease.owner
         items = [*claimed.history.items, *claimed.items]
-        builder = ResponseBuilder(builder.response, log, request.presentation(items))
-        generation = await prepared(request, claimed.lease.owner, items)
+        builder = ResponseBuilder(builder.response, log, request.presentation(owner, items))
+        generation = await prepared(request, owner, items)
         while True:
             if claimed.lease.response_id in self._cancelled:
                 raise errors.ResponseCancelled(_CANCELLED)
@@ -277,7 +275,7 @@ class Worker:
             generation, builder, log, keep_alive_seconds=self._options.keep_alive_seconds
         )
         builder.start()
-        self.adopt(run, route.model.name)
+        self.adopt(run, request.model.name)
         return run
 
     def _resumed(self, claimed: Claimed) -> tuple[StoredLog, ResponseBuilder]:
@@ -293,7 +291,7 @@ async def _end(log: StoredLog, builder: ResponseBuilder, write: Callable[[], Non
     """End a response that is not being made."""
     write()
     try:
-        await log.end(builder.response)
+        await log.end(builder.stored)
     except (StoreError, LeaseLost) as error:
         _logger.error("run not ended", response=log.lease.response_id, reason=str(error))
     log.close()

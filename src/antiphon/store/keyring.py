@@ -10,6 +10,7 @@ import os
 import re
 import secrets
 import tempfile
+import time
 import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -30,6 +31,8 @@ _FORM = b"\x01"
 _NONCE_BYTES = 12
 _KEY_BYTES = 32
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+#: How long making a ring may take another process.
+_BEGUN_SECONDS = 5
 _BACKUP = (
     "Keep a copy of the file in a safe place: without it nothing that is encrypted can be read."
 )
@@ -127,6 +130,20 @@ class MasterKeyFile:
         key = _new_key()
         self._write([key])
         return key
+
+    def read_or_create(self) -> MasterKeys:
+        """All keys, one new one if there is no file. Raises `KeyRingError`."""
+        if not self.path.exists():
+            try:
+                self.create()
+            except KeyRingError:
+                if not self.path.exists():
+                    raise
+        # Another process may just have begun it.
+        deadline = time.monotonic() + _BEGUN_SECONDS
+        while not self.path.stat().st_size and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return self.read()
 
     def add(self) -> MasterKey:
         """Make a key that seals from now on. Raises `KeyRingError`."""
