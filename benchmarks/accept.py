@@ -38,7 +38,6 @@ class EmptyModel:
     name = "empty"
     created = 0
     context_window = None
-    takes_tools = True
     family = "test"
     defaults = ModelDefaults()
     usage = TokenUsage(1)

@@ -16,7 +16,6 @@ class GatedModel:
     name = "gated"
     created = 0
     context_window = None
-    takes_tools = True
     family = "test"
     defaults = ModelDefaults()
 

@@ -66,7 +66,6 @@ class SaidModel:
 
     created = 0
     context_window = None
-    takes_tools = True
     family = "test"
     defaults = ModelDefaults()
 

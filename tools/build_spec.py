@@ -28,7 +28,6 @@ TARGET = ROOT / "src" / "antiphon" / "spec"
 _OVERLAY_TITLES = {
     "stateless": "Where the setting `state` is `off`",
     "unsummarised": "Where the setting `reasoning_summary` is `none`",
-    "plain": "With models that take neither tools nor forms of answers, as the local ones today",
 }
 _COVERAGE_TITLES = {
     "request": "Request fields",

@@ -171,7 +171,7 @@ def _coverage_problems(document: Schema, coverage: dict[str, Any]) -> Iterator[s
     for section, names in expected.items():
         yield from _compared(section, set(coverage[section]), names)
     sections = {name: coverage[name] for name in ("request", *expected)}
-    for overlay in ("stateless", "unsummarised", "plain"):
+    for overlay in ("stateless", "unsummarised"):
         for section, lines in coverage[overlay].items():
             for name in sorted(lines.keys() - coverage[section].keys()):
                 yield f"coverage: {overlay} {section} names {name}, of which {section} says nothing"

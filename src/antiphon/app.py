@@ -82,16 +82,12 @@ def build(
     router = Router(models, aliases, comparing=comparer)
     reasoning = reasoning_policy(settings)
     reader = RequestReader(router, reasoning)
-    gate, plain_gate = (
-        Gate(
-            contract,
-            strict=settings.strict,
-            stateless=store is None,
-            plain=plain,
-            summarises=reasoning.summarises,
-            hosted_tools=settings.hosted_tools,
-        )
-        for plain in (False, True)
+    gate = Gate(
+        contract,
+        strict=settings.strict,
+        stateless=store is None,
+        summarises=reasoning.summarises,
+        hosted_tools=settings.hosted_tools,
     )
     budget = HistoryBudget(settings.max_history_bytes)
     readers = Readers(settings.max_readers, settings.max_readers_per_key)
@@ -103,7 +99,7 @@ def build(
         state = StateStatus(_KINDS[settings.state], store, kept.worker, readers, budget)
     service = ResponseService(
         contract,
-        Intake(gate, reader, plain_gate=plain_gate, stores=store is not None, options=settings),
+        Intake(gate, reader, stores=store is not None, options=settings),
         ContextLoader(
             store, budget, strict=settings.history_rules == "strict", reasoning=reasoning
         ),

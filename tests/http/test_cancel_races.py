@@ -36,7 +36,6 @@ class BriefModel:
     name = "brief"
     created = 0
     context_window = None
-    takes_tools = True
     family = "test"
     defaults = ModelDefaults()
 

@@ -70,7 +70,6 @@ def model(name: str, **fields: object) -> dict[str, object]:
         "name": name,
         "created": 1,
         "context_window": None,
-        "takes_tools": True,
         **sampling,
         **fields,
     }

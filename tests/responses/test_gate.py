@@ -371,13 +371,6 @@ def test_tool_01_tools_that_cannot_be_functions_are_left_out_all_the_same(
     assert [entry.path for entry in dropped] == ["tools[0]"]
 
 
-def test_tool_01_models_that_take_no_tools_are_offered_none(contract: Contract):
-    gate = Gate(contract, plain=True, hosted_tools="offer")
-    kept, dropped = gate.apply({"tools": [{"type": "web_search"}, {"type": "function"}]})
-    assert kept == {"tools": []}
-    assert [entry.path for entry in dropped] == ["tools[0]", "tools[1]"]
-
-
 @pytest.mark.parametrize("kind", ["web_search", "mcp", "telepathy"])
 def test_tool_01_hosted_tools_may_be_refused(contract: Contract, kind: str):
     function = {"type": "function", "name": "ls"}

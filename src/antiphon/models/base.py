@@ -74,11 +74,6 @@ class Model(Protocol):
         ...
 
     @property
-    def takes_tools(self) -> bool:
-        """Whether it calls tools, holds answers to a form and reasons as much as it is told."""
-        ...
-
-    @property
     def family(self) -> str:
         """Whose reasoning it can go on from: that of every model of the same family."""
         ...

@@ -54,8 +54,6 @@ class LocalOptions:
 class LocalModel:
     """Renders and counts prompts on threads of its own, and has the engine answer them."""
 
-    takes_tools = True
-
     def __init__(
         self,
         name: str,

@@ -24,8 +24,6 @@ class OnDemandModel:
     known. What an effort amounts to with it is known only while it is loaded.
     """
 
-    takes_tools = True
-
     def __init__(
         self,
         name: str,

@@ -24,14 +24,12 @@ class RemoteModel:
         created: int,
         *,
         context_window: int | None = None,
-        takes_tools: bool = False,
         defaults: ModelDefaults | None = None,
         efforts: Mapping[Effort | None, Effort] | None = None,
     ) -> None:
         self.name = name
         self.created = created
         self.context_window = context_window
-        self.takes_tools = takes_tools
         self.defaults = defaults or ModelDefaults()
         self._efforts = efforts or {}
 

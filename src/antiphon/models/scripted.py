@@ -36,7 +36,6 @@ class ScriptedModel:
     """Plays the first of `scenes` whose pattern is found in the turn's last message, which may be
     what a tool gave back. With the effort `none` it leaves out what a scene reasons."""
 
-    takes_tools = True
     family = "scripted"
 
     def __init__(

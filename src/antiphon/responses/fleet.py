@@ -126,7 +126,6 @@ def announced(router: Router) -> list[Mapping[str, Any]]:
             "name": model.name,
             "created": model.created,
             "context_window": model.context_window,
-            "takes_tools": model.takes_tools,
             "temperature": model.defaults.temperature,
             "top_p": model.defaults.top_p,
             "efforts": _efforts(model),
@@ -160,7 +159,6 @@ def _remote(model: Mapping[str, Any]) -> RemoteModel:
         model["name"],
         model["created"],
         context_window=model["context_window"],
-        takes_tools=model["takes_tools"],
         defaults=ModelDefaults(model["temperature"], model["top_p"]),
         efforts=dict(model.get("efforts", ())),
     )

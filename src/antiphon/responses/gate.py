@@ -41,9 +41,8 @@ class Dropped:
 
 class Gate:
     """Applies the coverage to request bodies. With `strict` whatever would be left out is refused,
-    with `stateless` what needs a store is, and with `plain` what needs a model that takes tools and
-    forms of answers is left out or refused. Unless it `summarises`, summaries of reasoning are left
-    out. `hosted_tools` is for tools alone.
+    with `stateless` what needs a store is left out or refused. Unless it `summarises`, summaries of
+    reasoning are left out. `hosted_tools` is for tools alone.
 
     A body that passes holds only what is done, and no null where null means absent.
     """
@@ -54,12 +53,11 @@ class Gate:
         *,
         strict: bool = False,
         stateless: bool = False,
-        plain: bool = False,
         summarises: bool = False,
         hosted_tools: HostedTools = "drop",
     ) -> None:
         coverage = contract.coverage
-        overlays = {"stateless": stateless, "plain": plain, "unsummarised": not summarises}
+        overlays = {"stateless": stateless, "unsummarised": not summarises}
         for overlay, applies in overlays.items():
             lines = coverage[overlay].items() if applies else ()
             coverage = {**coverage, **{name: {**coverage[name], **rules} for name, rules in lines}}

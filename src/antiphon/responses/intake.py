@@ -37,20 +37,17 @@ class IntakeOptions(Protocol):
 
 
 class Intake:
-    """Reads bodies as the document allows them. `plain_gate` is for models that take neither tools
-    nor forms of answers, None if it is the same. `stores` is whether anything is stored here."""
+    """Reads bodies as the document allows them. `stores` is whether anything is stored here."""
 
     def __init__(
         self,
         gate: Gate,
         reader: RequestReader,
         *,
-        plain_gate: Gate | None = None,
         stores: bool,
         options: IntakeOptions,
     ) -> None:
         self._gate = gate
-        self._plain_gate = plain_gate or gate
         self._reader = reader
         self._stores = stores and options.store_by_default
         self._options = options
@@ -67,11 +64,11 @@ class Intake:
         Schemas are looked at away from the event loop.
         """
         model = self._reader.router.find(body.get("model")).model
-        gate = self._gate if model.takes_tools else self._plain_gate
-        kept, dropped = gate.apply(body)
+        kept, dropped = self._gate.apply(body)
         effort = (kept.get("reasoning") or {}).get("effort")
         if effort not in (None, "none") and model.effort(effort) is None:
-            gate.leave_out(kept, "reasoning.effort", "This model has no such switch.", dropped)
+            why = "This model knows no efforts."
+            self._gate.leave_out(kept, "reasoning.effort", why, dropped)
         fewest = self._options.min_output_tokens
         limit = kept.get("max_output_tokens", fewest)
         if limit < fewest:

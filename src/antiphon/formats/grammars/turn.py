@@ -86,7 +86,11 @@ class _Grammar:
         self._row = dialect
         self._turn = turn
         self._hold = hold
-        self._calls = Calls(lark, dialect, tools, several=turn.parallel_calls) if tools else None
+        self._calls = (
+            Calls(lark, dialect, tools, several=turn.parallel_calls and turn.max_calls != 1)
+            if tools
+            else None
+        )
         self._tools = tools
 
     def text(self, reasoning: ReasoningState) -> str:
