@@ -1,5 +1,6 @@
 """Judges exchanges by all rules that apply to them."""
 
+import json
 import re
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +12,7 @@ from responses_conformance.rules.catalogue import rules
 from responses_conformance.rules.stream import Judged, judge_stream
 from responses_conformance.schemas import Schemas
 from responses_conformance.second import SecondOpinion
+from responses_conformance.sockets import METHOD
 
 _BODIES = (
     ("POST", r"/responses", "Response"),
@@ -61,7 +63,7 @@ class Judge:
     def judge(self, exchange: Exchange) -> Seen:
         """Judge an exchange by itself."""
         seen = judge_exchange(exchange, self.schemas)
-        if self.second is not None:
+        if self.second is not None and exchange.method != METHOD:
             self.second.judge(exchange, seen.findings)
             seen.checked.add("SHAPE-3")
         return seen
@@ -71,8 +73,13 @@ def judge_exchange(exchange: Exchange, schemas: Schemas) -> Seen:
     """Judge an exchange by itself. A stream that the suite left is not judged by its end."""
     seen = Seen(exchange)
     if exchange.status >= 400:
-        judge_error(exchange.status, exchange.headers, exchange.content, seen.findings)
         seen.body = exchange.json
+        content = exchange.content
+        if exchange.method == METHOD and isinstance(seen.body, dict):
+            # Beside the error such an event has fields of its own.
+            seen.body = {name: seen.body[name] for name in ("error",) if name in seen.body}
+            content = json.dumps(seen.body).encode()
+        judge_error(exchange.status, exchange.headers, content, seen.findings)
         seen.checked = {"FAULT-1", "FAULT-2", "FAULT-3", "SHAPE-2"}
         if exchange.status == 429:
             seen.checked.add("FAULT-6")
@@ -97,6 +104,8 @@ def _stream(seen: Seen, schemas: Schemas) -> None:
         seen.findings.found = [f for f in seen.findings if f.rule not in ("LIFE-3", "FRAME-6")]
     families = tuple(f"{family}-" for family in _OF_STREAMS)
     seen.checked = {name for name in rules() if name.startswith(families)}
+    if exchange.method == METHOD:  # What it is framed in is the suite's own.
+        seen.checked = {name for name in seen.checked if not name.startswith("FRAME-")}
     if number is None:
         seen.checked |= {"FOLD-1", "FOLD-2"}
     if "error" in seen.stream.kinds:

@@ -16,6 +16,7 @@ from responses_conformance.findings import difference
 from responses_conformance.judging import Judge, Seen
 from responses_conformance.results import Ledger
 from responses_conformance.rules.bodies import judge_resumed, judge_retrieved
+from responses_conformance.sockets import Socket, UpgradeRefused
 from responses_conformance.values import filled, mistakes, told
 
 _MODEL_PATHS = ("/responses", "/responses/input_tokens", "/responses/compact")
@@ -69,7 +70,10 @@ class Player:
             self.wrong[before:] = [f"with {label}: {reason}" for reason in self.wrong[before:]]
 
     def _once(self, step: Mapping[str, Any]) -> None:
-        if "parallel" in step:
+        if "steps" in step:
+            for inner in step["steps"]:
+                self._step(inner)
+        elif "parallel" in step:
             with ThreadPoolExecutor(len(step["parallel"])) as pool:
                 list(pool.map(self._step, step["parallel"]))
         elif "compare" in step:
@@ -81,14 +85,19 @@ class Player:
             self._poll(step)
         elif "cancel_all" in step:
             self._cancel_all(step)
+        elif "socket" in step:
+            self._socket(step)
         else:
             for _ in range(step.get("repeat", 1)):
                 self._request(step)
 
     def _compare(self, step: Mapping[str, Any]) -> None:
         left, right = (
-            _without(filled(f"{{{{{path}}}}}", self.scope), step.get("without", ()))
-            for path in step["compare"]
+            _without(
+                filled(f"{{{{{side}}}}}" if isinstance(side, str) else side, self.scope),
+                step.get("without", ()),
+            )
+            for side in step["compare"]
         )
         found = difference(left, right)
         if found:
@@ -144,11 +153,6 @@ class Player:
                 if path == "/responses" and self.config.max_output_tokens is not None:
                     body.setdefault("max_output_tokens", self.config.max_output_tokens)
             content = json.dumps(body).encode()
-        keys = {
-            "second": self.config.second_api_key,
-            "nobody": None,
-            "stranger": "sk-this-key-is-not-known",
-        }
         leave = step.get("leave_after")
         return Request(
             method,
@@ -156,12 +160,47 @@ class Player:
             content,
             filled(step.get("headers", {}), self.scope),
             filled(step.get("query", {}), self.scope),
-            keys.get(step.get("as", ""), self.config.api_key),
+            self._key(step),
             Leave(**leave) if leave else None,
         )
 
+    def _key(self, step: Mapping[str, Any]) -> str | None:
+        keys = {
+            "second": self.config.second_api_key,
+            "nobody": None,
+            "stranger": "sk-this-key-is-not-known",
+        }
+        return keys.get(step.get("as", ""), self.config.api_key)
+
+    def _socket(self, step: Mapping[str, Any]) -> None:
+        path = filled(step["socket"], self.scope)
+        wanted = step.get("expect", {}).get("status", 101)
+        try:
+            socket = Socket(
+                self.config.base_url, path, key=self._key(step), timeout=self.config.timeout
+            )
+        except UpgradeRefused as refused:
+            seen = self._told(refused.exchange, step)
+            self._expect({"expect": {**step.get("expect", {}), "status": wanted}}, seen)
+            return
+        with socket:
+            if not _status_fits(101, wanted):
+                self.wrong.append(f"the socket {path} is opened (required: {wanted})")
+            for turn in step.get("turns", ()):
+                seen = self._told(socket.turn(self._message(turn)), turn)
+                self._expect(turn, seen)
+
+    def _message(self, turn: Mapping[str, Any]) -> str:
+        if "raw" in turn:
+            return str(filled(turn["raw"], self.scope))
+        message = {"type": "response.create", "model": self.config.model}
+        return json.dumps(message | filled(turn["send"], self.scope))
+
     def _sent(self, request: Request, step: Mapping[str, Any]) -> Seen:
-        exchange = self.client.send(request)
+        return self._told(self.client.send(request), step)
+
+    def _told(self, exchange: Exchange, step: Mapping[str, Any]) -> Seen:
+        """Judge what came back, and keep it under the step's name."""
         exchange = replace(exchange, case=self.case.id, step=str(step.get("name", "")))
         self.exchanges.append(exchange)
         seen = self.judge.judge(exchange)

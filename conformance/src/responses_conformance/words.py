@@ -57,7 +57,7 @@ def case_text(case: Case) -> str:
 
 def _step(step: object) -> str:
     assert isinstance(step, dict)
-    for name in ("request", "poll", "compare", "assert", "parallel"):
+    for name in ("request", "poll", "socket", "compare", "assert", "parallel", "steps"):
         if name in step:
             return f"{step.get('name', '-')}: {name} {step[name]}"[:150]
     return "-"

@@ -56,12 +56,29 @@ _STEP_FIELDS = {
     "until",
     "within",
     "parallel",
+    "steps",
+    "socket",
+    "turns",
+    "send",
     "repeat",
     "compare",
     "cancel_all",
     "without",
     "assert",
     "note",
+}
+#: What a step does. `send` and `raw` are the messages of a socket's turns.
+_ACTIONS = {
+    "request",
+    "poll",
+    "parallel",
+    "steps",
+    "compare",
+    "assert",
+    "cancel_all",
+    "socket",
+    "send",
+    "raw",
 }
 
 
@@ -195,6 +212,7 @@ def _check_steps(where: str, steps: list[dict[str, Any]]) -> None:
         unknown = set(step) - _STEP_FIELDS
         if unknown:
             raise CaseError(f"{where}: {', '.join(sorted(unknown))} is no field of a step")
-        if not {"request", "poll", "parallel", "compare", "assert", "cancel_all"} & set(step):
+        if not _ACTIONS & set(step):
             raise CaseError(f"{where}: a step does nothing")
-        _check_steps(where, step.get("parallel", []))
+        for inner in ("parallel", "steps", "turns"):
+            _check_steps(where, step.get(inner, []))
