@@ -208,7 +208,7 @@ class Settings(_Table):
     state: Literal["sqlite", "postgres", "memory", "off"] = "sqlite"
     """Where responses are stored: a file, PostgreSQL, in memory until the server stops, or not."""
     data_dir: Path = Field(default_factory=lambda: platformdirs.user_data_path("antiphon"))
-    """Folder of the SQLite file `antiphon.db`, and of blobs."""
+    """Folder of the SQLite file `antiphon.db`, of blobs and of keys that seal reasoning."""
     database_url: str | None = None
     """PostgreSQL database, as `postgresql://user:password@host/name`."""
     blob_url: str | None = None

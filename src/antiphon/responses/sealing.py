@@ -22,6 +22,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from antiphon.errors import InvalidEncryptedContent
 from antiphon.principal import Principal
 
+#: Sealing is done between two events: three times as fast as usual, for some more bytes.
+_FAST = 1
 _VERSION = b"\x01"
 _KEY_ID_BYTES = 4
 _NONCE_BYTES = 12
@@ -56,7 +58,7 @@ class ReasoningSealer:
         """The sealed form of an item's reasoning."""
         head = _VERSION + self._active
         nonce = os.urandom(_NONCE_BYTES)
-        content = zlib.compress(orjson.dumps({"family": family, "text": text}))
+        content = zlib.compress(orjson.dumps({"family": family, "text": text}), _FAST)
         sealed = self._ciphers[self._active].encrypt(nonce, content, _bound(head, principal))
         return base64.urlsafe_b64encode(head + nonce + sealed).decode()
 
