@@ -153,7 +153,7 @@ class Player:
                 if path == "/responses" and self.config.max_output_tokens is not None:
                     body.setdefault("max_output_tokens", self.config.max_output_tokens)
             content = json.dumps(body).encode()
-        leave = step.get("leave_after")
+        leave = filled(step.get("leave_after"), self.scope)
         return Request(
             method,
             path,
