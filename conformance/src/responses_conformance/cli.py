@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import signal
 import sys
 from collections import Counter
 from pathlib import Path
@@ -54,6 +55,8 @@ def main() -> None:
     Options are taken from flags, then from the TOML file of --config, then from the environment,
     as RESPONSES_CONFORMANCE_BASE_URL.
     """
+    # So that a server that was started is stopped as well.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
 
 
 @main.command()

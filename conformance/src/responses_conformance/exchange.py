@@ -93,7 +93,9 @@ class Client:
         self._base_url = base_url.rstrip("/")
         self._timeout = timeout
         # The user's proxies are not for the server under test.
-        self._http = httpx.Client(timeout=timeout, trust_env=False)
+        # A connection of its own for each: some servers close idle ones without a word.
+        limits = httpx.Limits(max_keepalive_connections=0)
+        self._http = httpx.Client(timeout=timeout, trust_env=False, limits=limits)
 
     def close(self) -> None:
         """Close its connections."""

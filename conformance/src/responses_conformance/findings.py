@@ -42,6 +42,11 @@ class Findings:
 def shown(value: Any) -> str:
     """A value as JSON, cut to what a report has room for."""
     text = value if isinstance(value, str) and value.startswith(("{", "[")) else json.dumps(value)
+    return cut(text)
+
+
+def cut(text: str) -> str:
+    """A text, cut to what a report has room for."""
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(text)} characters)"
 
 

@@ -204,7 +204,7 @@ def _has(value: Any, part: Any) -> bool:
 
 
 _TESTS: dict[str, Callable[[Any, Any], bool]] = {
-    "$absent": lambda value, wanted: wanted is False,
+    "$absent": lambda value, wanted: (value is None) is wanted,
     "$present": lambda value, wanted: bool(wanted),
     "$type": lambda value, wanted: any(
         _typed(value, name) for name in ([wanted] if isinstance(wanted, str) else wanted)

@@ -4,6 +4,7 @@ import json
 from importlib.resources import files
 
 import jinja2
+from markupsafe import Markup, escape
 
 from responses_conformance import __version__
 from responses_conformance.exchange import Exchange
@@ -19,6 +20,7 @@ def page(report: Report) -> str:
     environment = jinja2.Environment(
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )
+    environment.filters["ticks"] = _ticks
     text = files(__package__).joinpath("page.html").read_text(encoding="utf-8")
     return environment.from_string(text).render(
         report=report,
@@ -30,6 +32,15 @@ def page(report: Report) -> str:
         nobody=NOBODY,
         asked=_asked,
         answered=_answered,
+    )
+
+
+def _ticks(text: str) -> Markup:
+    """What stands between backticks as code."""
+    parts = text.split("`")
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if number % 2 else escape(part)
+        for number, part in enumerate(parts)
     )
 
 

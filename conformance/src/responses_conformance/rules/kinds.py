@@ -44,7 +44,8 @@ HOLDS = {
 }
 INDEX = {"content": "content_index", "summary": "summary_index"}
 ITEMS = frozenset({"response.output_item.added", "response.output_item.done"})
-KNOWN = frozenset(LIFECYCLE) | frozenset(TEXT) | frozenset(PARTS) | frozenset(CALLS) | ITEMS
+#: All events that belong to an item.
+OF_ITEMS = frozenset(TEXT) | frozenset(PARTS) | frozenset(CALLS) | ITEMS
 
 
 def text_field(part_type: str) -> str:

@@ -7,7 +7,7 @@ from responses_conformance.findings import Findings, difference, shown
 from responses_conformance.frames import Frame, Frames, read
 from responses_conformance.rules.bodies import judge_response
 from responses_conformance.rules.items import Items
-from responses_conformance.rules.kinds import ITEMS, LIFECYCLE, TERMINAL
+from responses_conformance.rules.kinds import ITEMS, LIFECYCLE, OF_ITEMS, TERMINAL
 from responses_conformance.schemas import Schemas
 
 _IDENTITY = ("created_at", "model", "object")
@@ -172,7 +172,7 @@ def _items(frames: Frames, response: dict[str, Any] | None, findings: Findings) 
     items = Items(findings)
     ended = False
     for frame in frames.events:
-        if not ended and frame.kind not in LIFECYCLE and "output_index" in frame.data:
+        if not ended and (frame.kind in OF_ITEMS or "output_index" in frame.data):
             items.take(frame)
         ended = ended or frame.kind in TERMINAL
     if frames.cut or not ended:

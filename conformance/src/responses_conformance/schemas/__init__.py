@@ -8,7 +8,7 @@ from typing import Any
 import jsonschema_rs
 import yaml
 
-from responses_conformance.findings import Findings, shown
+from responses_conformance.findings import Findings, cut
 
 _MOST = 5  # Mistakes told of one value.
 
@@ -115,4 +115,4 @@ def _tags(definitions: dict[str, Any], unions: list[str] | None = None) -> dict[
 
 
 def _said(error: Any) -> str:
-    return shown(str(error.message))
+    return cut(str(error.message))
