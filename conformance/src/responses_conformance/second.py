@@ -44,6 +44,7 @@ class SecondOpinion:
         try:
             from openapi_core import Config, OpenAPI
             from openapi_core.datatypes import RequestParameters
+            from openapi_core.templating.paths.exceptions import PathError
         except ImportError as error:
             raise SecondUnavailable(
                 "a second opinion needs openapi-core: pip install './conformance[second]'"
@@ -53,6 +54,7 @@ class SecondOpinion:
         config = Config(extra_media_type_deserializers={"text/event-stream": _frame})
         self._document = OpenAPI.from_dict(content, config=config)
         self._parameters = RequestParameters
+        self._unknown: type[Exception] = PathError
 
     def judge(self, exchange: Exchange, findings: Findings) -> None:
         """Judge an answer, and the request as well where it was accepted."""
@@ -88,10 +90,11 @@ class SecondOpinion:
         frames = [b for b in blocks(exchange.content) if b.whole and b.event is not None]
         return [f"event: {b.event}\ndata: {b.text}\n\n".encode() for b in frames]
 
-    @staticmethod
-    def _note(what: str, errors: Any, findings: Findings) -> bool:
+    def _note(self, what: str, errors: Any, findings: Findings) -> bool:
         found = False
         for error in errors:
+            if isinstance(error, self._unknown):
+                continue  # What the document does not know is for cases to ask about.
             found = True
             details = getattr(error, "schema_errors", None) or [error.__cause__ or error]
             detail = getattr(details[0], "message", str(details[0]))
