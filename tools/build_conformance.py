@@ -121,6 +121,12 @@ def _dispatched(node: Any, *, closed: bool) -> Any:
         return [_dispatched(child, closed=closed) for child in node]
     if not isinstance(node, dict):
         return node
+    null = {"type": "null"}
+    if len(node.get("anyOf", ())) == 2 and node["anyOf"][1] == null:
+        # Told so, a mistake is one of the value, and not of a choice between it and null.
+        rest = {key: child for key, child in node.items() if key != "anyOf"}
+        inner = _dispatched(node["anyOf"][0], closed=closed)
+        return {**_dispatched(rest, closed=closed), "if": {"not": null}, "then": inner}
     if "x-tag" not in node:
         return {key: _dispatched(child, closed=closed) for key, child in node.items()}
     tag, branches = node["x-tag"], node["x-branches"]

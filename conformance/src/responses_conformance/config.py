@@ -74,7 +74,9 @@ def configured(
     for name, value in told.items():
         if name not in known:
             raise ConfigError(f"there is no option {name}")
-        values[name] = _typed(name, str(known[name].type), value)
+        kind = known[name].type
+        named = kind.__name__ if isinstance(kind, type) else str(kind)
+        values[name] = _typed(name, named, value)
     config = Config(**values)
     for name in (*config.claims, *config.not_claimed):
         if name not in PROFILES:
@@ -98,4 +100,4 @@ def _typed(name: str, kind: str, value: Any) -> Any:
             return float(value)
     except (KeyError, ValueError) as error:
         raise ConfigError(f"{name}: {value!r} is no {kind}") from error
-    return Path(value) if kind.startswith("Path") else value
+    return Path(value) if "Path" in kind else value

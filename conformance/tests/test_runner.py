@@ -1,0 +1,150 @@
+"""Cases are run, and come out as they should."""
+
+import pytest
+from replays import ASK, case, replayed
+
+from responses_conformance.config import Config, ConfigError
+from responses_conformance.exchange import Unreachable
+from responses_conformance.results import Verdict
+from responses_conformance.runner import run
+
+
+def outcome(one, transcript="valid/text", **options):
+    """How a case comes out against a transcript: the verdict, and the reasons."""
+    with replayed(transcript) as url:
+        config = Config(base_url=url, model="m", claims=("core",), **options)
+        result = run(config, [one]).cases[0]
+    return result.verdict, " ".join(result.reasons)
+
+
+def rule(transcript, name, **options):
+    with replayed(transcript) as url:
+        report = run(Config(base_url=url, model="m", claims=("core",), **options), [case(ASK)])
+    return next(result for result in report.rules if result.rule.id == name), report
+
+
+def test_what_is_as_expected_passes():
+    expected = {"response": {"status": "completed", "output[0].type": "message"}}
+    assert outcome(case({**ASK, "expect": expected})) == (Verdict.PASS, "")
+
+
+def test_what_is_not_as_expected_fails_with_what_was_seen_and_required():
+    verdict, reasons = outcome(case({**ASK, "expect": {"response": {"status": "failed"}}}))
+    assert verdict is Verdict.FAIL
+    assert '"completed"' in reasons and '"failed"' in reasons
+
+
+def test_a_wrong_status_fails():
+    verdict, reasons = outcome(case({"request": "GET /responses/none"}))
+    assert verdict is Verdict.FAIL
+    assert "answered with 404" in reasons
+
+
+def test_a_premise_that_does_not_hold_skips_the_case():
+    step = {**ASK, "premise": {"response": {"output": []}}}
+    assert outcome(case(step))[0] is Verdict.SKIP
+    assert outcome(case(step), model_follows_script=True)[0] is Verdict.FAIL
+
+
+def test_what_a_case_needs_and_is_not_configured_skips_it():
+    verdict, reasons = outcome(case(ASK, needs=("second_key",)))
+    assert (verdict, reasons) == (Verdict.SKIP, "needs second key")
+    assert outcome(case(ASK, needs=("second_key",)), second_api_key="k")[0] is Verdict.PASS
+
+
+def test_a_profile_that_is_not_claimed_is_not_judged():
+    assert outcome(case(ASK, profile="background"))[0] is Verdict.NOT_CLAIMED
+
+
+def test_a_case_that_cannot_be_understood_is_an_error_of_the_suite():
+    verdict, reasons = outcome(case({**ASK, "expect": {"response": {"id": {"$odd": 1}}}}))
+    assert verdict is Verdict.ERROR
+    assert "$odd" in reasons
+
+
+def test_a_rule_that_the_case_names_fails_it_and_another_does_not():
+    name = "invalid/TEXT-1-lost-delta"
+    assert outcome(case(ASK, rules=("TEXT-1",)), name)[0] is Verdict.FAIL
+    assert outcome(case(ASK, rules=("SEQ-3",)), name)[0] is Verdict.PASS
+
+
+def test_a_broken_rule_is_told_once_with_its_places_and_fails_the_run():
+    result, report = rule("invalid/TEXT-1-lost-delta", "TEXT-1")
+    assert (result.verdict, result.broken) == (Verdict.FAIL, 1)
+    assert result.kept[0][0].case == "T-1"
+    assert report.failed
+
+
+def test_rules_that_hold_pass_and_those_that_were_not_judged_are_skipped():
+    assert rule("valid/text", "TEXT-1")[0].verdict is Verdict.PASS
+    assert rule("valid/text", "FAULT-1")[0].verdict is Verdict.SKIP
+    assert rule("valid/text", "SHAPE-2")[0].verdict is Verdict.NOT_CLAIMED
+
+
+def test_expected_failures_are_no_failures_and_their_passes_are(tmp_path):
+    file = tmp_path / "expected.yaml"
+    file.write_text("T-1: not yet\n", encoding="utf-8")
+    wrong = case({**ASK, "expect": {"response": {"status": "failed"}}})
+    verdict, reasons = outcome(wrong, expected_failures=file)
+    assert verdict is Verdict.EXPECTED and reasons.startswith("not yet")
+    assert outcome(case(ASK), expected_failures=file)[0] is Verdict.UNEXPECTED
+
+
+def test_an_expected_failure_of_a_rule_is_none(tmp_path):
+    file = tmp_path / "expected.yaml"
+    file.write_text("TEXT-1: not yet\n", encoding="utf-8")
+    result, report = rule("invalid/TEXT-1-lost-delta", "TEXT-1", expected_failures=file)
+    assert result.verdict is Verdict.EXPECTED
+    assert not report.failed
+
+
+def test_a_server_that_is_not_there_is_told_at_once():
+    with pytest.raises(Unreachable):
+        run(Config(base_url="http://127.0.0.1:9/v1", model="m"), [case(ASK)])
+
+
+def test_without_a_model_the_first_that_is_listed_is_asked():
+    with replayed("valid/text") as url:
+        assert run(Config(base_url=url), []).model == "scripted"
+
+
+def test_a_response_that_is_stored_is_asked_for_again_if_storing_is_claimed():
+    with replayed("invalid/FOLD-3-no-output") as url:
+        for claims, broken in ((("core",), 0), (("core", "stored"), 0)):
+            report = run(Config(base_url=url, model="m", claims=claims), [case(ASK)])
+            result = next(r for r in report.rules if r.rule.id == "FOLD-3")
+            assert result.broken == broken  # It does not say that it was stored.
+    with replayed("valid/text") as url:
+        report = run(Config(base_url=url, model="m", claims=("core", "stored")), [case(ASK)])
+        result = next(r for r in report.rules if r.rule.id == "FOLD-3")
+        assert (result.checked, result.verdict) == (1, Verdict.PASS)
+
+
+def test_each_value_is_tried_and_named_where_it_fails():
+    step = {"each": {"kind": ["message", "reasoning"]}, **ASK}
+    step["expect"] = {"response": {"output[0].type": "{{kind}}"}}
+    verdict, reasons = outcome(case(step))
+    assert verdict is Verdict.FAIL
+    assert reasons.startswith('with kind "reasoning"') and "message" in reasons
+
+
+def test_a_step_sees_what_an_earlier_one_told():
+    again = {"request": "GET /responses/{{answer.id}}", "expect": {"body": {"id": "{{answer.id}}"}}}
+    assert outcome(case(ASK, again)) == (Verdict.PASS, "")
+    missing = {"request": "GET /responses/{{answer.output[9].id}}"}
+    assert outcome(case(ASK, missing))[0] is Verdict.FAIL
+
+
+def test_a_stream_that_the_suite_leaves_is_not_judged_by_its_end():
+    with replayed("valid/text") as url:
+        step = {**ASK, "leave_after": {"events": 3}}
+        report = run(Config(base_url=url, model="m", claims=("core",)), [case(step)])
+    assert report.cases[0].verdict is Verdict.PASS
+    assert not report.failed
+
+
+def test_expected_failures_that_are_no_map_are_refused(tmp_path):
+    file = tmp_path / "expected.yaml"
+    file.write_text("- T-1\n", encoding="utf-8")
+    with pytest.raises(ConfigError):
+        run(Config(base_url="http://127.0.0.1:9/v1", model="m", expected_failures=file), [])
