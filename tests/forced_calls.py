@@ -82,7 +82,9 @@ async def force(model: LocalModel, turn: Turn) -> Forced:
     if finish.reason != "stop":
         return Forced(finish.reason, [], None)
     calls = calls_of(said)
-    return Forced("stop", calls, _wrong(turn, calls, text_of(said)))
+    # In channels, remarks may be made before a call.
+    text = "" if model._family.dialect.channels else text_of(said)
+    return Forced("stop", calls, _wrong(turn, calls, text))
 
 
 def _wrong(turn: Turn, calls: list[tuple[str, str]], text: str) -> str | None:

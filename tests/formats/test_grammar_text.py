@@ -2,6 +2,7 @@
 
 import json
 import re
+from typing import Any
 
 import pytest
 
@@ -9,6 +10,8 @@ from antiphon.formats.grammars.held import Document, held
 from antiphon.formats.grammars.lark import Lark, Piece, slashed, without
 from antiphon.formats.grammars.patterns import FORMAT_PATTERNS, whole_pattern
 from antiphon.schemas import FORMATS, validate_answer
+
+MOST = 2**53 - 1
 
 
 @pytest.mark.parametrize(
@@ -105,6 +108,33 @@ def test_a_part_of_a_schema_stands_alone():
         ("boolean", [True]),
         ("null", [None]),
     ]
+
+
+@pytest.mark.parametrize(
+    ("schema", "low", "high"),
+    [
+        ({}, -MOST, MOST),
+        ({"minimum": 0}, 0, MOST),
+        ({"exclusiveMaximum": 10}, -MOST, None),
+        ({"minimum": 10**17}, 10**17, None),
+        ({"maximum": -(10**17)}, None, -(10**17)),
+        ({"enum": [10**17]}, None, None),
+        ({"allOf": [{"type": "integer", "minimum": 10**17}]}, None, None),
+        ({"type": ["integer", "null"]}, -MOST, MOST),
+        ({"type": ["integer", "number"]}, None, None),
+        ({"type": "number"}, None, None),
+        ({"maxLength": 2.0}, -MOST, MOST),
+    ],
+    ids=str,
+)
+def test_integers_have_bounds_and_no_others_than_they_could(
+    schema: dict[str, Any], low: int | None, high: int | None
+):
+    found = held({"type": "integer", **schema}, strict=True)
+    assert (found.get("minimum"), found.get("maximum")) == (low, high)
+    inner = found.get("allOf", [{}])[0]
+    assert "maximum" not in inner
+    assert found.get("maxLength", 2) == 2 and isinstance(found.get("maxLength", 2), int)
 
 
 def test_a_marker_is_tokens_and_texts_up_to_the_end_of_the_turn():

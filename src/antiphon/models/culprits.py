@@ -14,7 +14,7 @@ from antiphon.turn import AnswerFormat
 
 #: What is larger, or takes longer, is judged by the message alone.
 _MOST_PLACES = 500
-_SECONDS = 1.0
+_SECONDS = 2.0
 #: Said last: without them nothing is left to be wrong.
 _FRAME = ("type", "properties", "required", "$defs", "definitions")
 
@@ -61,8 +61,6 @@ class _Search:
     async def keyword(self, place: Place) -> str:
         """The keyword of a part without which it is not refused; '' if there is none."""
         schema = place.schema
-        if not isinstance(schema, Mapping):
-            return ""
         names: list[str] = sorted(
             schema, key=lambda name: (name in _FRAME, name not in self.message)
         )
@@ -72,12 +70,12 @@ class _Search:
         return ""
 
     def _inside(self, place: Place) -> list[Place]:
-        inside = [inner for inner in inner_places(place) if isinstance(inner.schema, Mapping)]
-        if isinstance(place.schema, Mapping) and "$ref" in place.schema:
-            referred = target(place.schema["$ref"], {})
-            if referred in self._found:
-                inside.append(self._found[referred])
-        return inside
+        inside = list(inner_places(place))
+        referred = target(place.schema["$ref"], {}) if "$ref" in place.schema else None
+        if referred in self._found:
+            inside.append(self._found[referred])
+        # Of `false` there is nothing to name but what is around it.
+        return [inner for inner in inside if isinstance(inner.schema, Mapping)]
 
     async def _refused(self, schema: Any, noting: bool = True) -> bool:
         if time.monotonic() > self._until:

@@ -8,6 +8,8 @@ from antiphon.schema_places import LIST, MAP, ONE
 from antiphon.schemas import enforceable
 
 _ROOT = "root"
+#: A small model may go on with digits for ever.
+_MOST_INTEGER = 2**53 - 1
 _COUNTS = ("minItems", "maxItems", "minLength", "maxLength", "minProperties", "maxProperties")
 _MOST_REFERENCES = 64
 #: Ways to go on that a grammar is allowed are used up by so many in one object.
@@ -17,13 +19,14 @@ _MOST_OPTIONAL = 200
 def held(schema: Mapping[str, Any], *, strict: bool) -> dict[str, Any]:
     """A schema as texts can be held to it; if not `strict`, as far as they can.
 
-    Formats become patterns: of what a grammar takes for one, not all is.
+    Formats become patterns: of what a grammar takes for one, not all is. Integers without bounds
+    get those within which every reader of JSON knows them exactly.
     """
     found: dict[str, Any] = _with_patterns(enforceable(schema, strict=strict), strict)
     return found
 
 
-def _with_patterns(schema: Any, strict: bool) -> Any:
+def _with_patterns(schema: Any, strict: bool, *, bounded: bool = True) -> Any:
     if not isinstance(schema, Mapping):
         return schema
     copy: dict[str, Any] = {}
@@ -31,13 +34,17 @@ def _with_patterns(schema: Any, strict: bool) -> Any:
         if keyword in ONE:
             copy[keyword] = _with_patterns(value, strict)
         elif keyword in LIST:
-            copy[keyword] = [_with_patterns(one, strict) for one in value]
+            # Each part of `allOf` says something of the same value.
+            inner = keyword != "allOf"
+            copy[keyword] = [_with_patterns(one, strict, bounded=inner) for one in value]
         elif keyword in MAP:
             copy[keyword] = {name: _with_patterns(one, strict) for name, one in value.items()}
         elif keyword in _COUNTS and isinstance(value, float):
             copy[keyword] = int(value)  # 2.0 is as good as 2.
         else:
             copy[keyword] = value
+    if bounded:
+        copy |= _integer_bounds(copy)
     pattern = FORMAT_PATTERNS.get(copy.get("format", ""))
     if pattern is not None:
         del copy["format"]
@@ -48,6 +55,22 @@ def _with_patterns(schema: Any, strict: bool) -> Any:
         for keyword in ("properties", "patternProperties", "additionalProperties", "required"):
             copy.pop(keyword, None)
     return copy
+
+
+def _integer_bounds(schema: Mapping[str, Any]) -> dict[str, int]:
+    """The bounds that a schema of integers leaves open."""
+    kinds = schema.get("type", ())
+    kinds = {kinds} if isinstance(kinds, str) else set(kinds)
+    if "integer" not in kinds or "number" in kinds or {"enum", "const", "allOf"} & schema.keys():
+        return {}
+    low = schema.get("minimum", schema.get("exclusiveMinimum"))
+    high = schema.get("maximum", schema.get("exclusiveMaximum"))
+    bounds = {}
+    if low is None and (high is None or high > -_MOST_INTEGER):
+        bounds["minimum"] = -_MOST_INTEGER
+    if high is None and (low is None or low < _MOST_INTEGER):
+        bounds["maximum"] = _MOST_INTEGER
+    return bounds
 
 
 class Document:

@@ -5,8 +5,9 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-#: Blanks between parts of a JSON text. A small model may go on with them for ever.
-_BLANKS = "[ \\n\\t]{1,20}"
+#: Blanks between parts of a JSON text, as it is usually laid out. With any at all, a small model
+#: loses its way in them.
+_BLANKS = " |\\n{1,2}[ \\t]{0,20}"
 _OPTIONS = {"whitespace_pattern": _BLANKS, "json_allow_general_unicode_escapes": True}
 #: Escapes that mean the same in a Python string.
 _PYTHON_OPTIONS = {"whitespace_pattern": _BLANKS, "json_allowed_escapes": 'nrtbf\\"'}
