@@ -42,7 +42,7 @@ def _model(rng: random.Random, name: str, depth: int) -> type[BaseModel]:
             alias = None
         kind = _kind(rng, f"{name}{key.title()}", depth)
         fields[key] = (kind, Field(alias=alias, description=about))
-    if depth == 0 and rng.random() < 0.1:
+    if depth == 0 and rng.random() < 0.05:
         # By the model's own name, which is looked up when it is whole.
         several = Annotated[list[name], Field(max_length=2)]  # type: ignore[valid-type]
         fields["next"] = (rng.choice((Optional[name], several)), Field())  # noqa: UP045

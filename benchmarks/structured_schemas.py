@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx
 import jsonschema
+import regex
 import regress
 from common import serving
 from figure import Figure
@@ -26,7 +27,10 @@ _MODELS = 150
 _AT_ONCE = 16
 _TOKENS = 1024
 _TIMEOUT_SECONDS = 1800
-_INPUT = "Make up one short example of this and give it as JSON."
+_INPUT = (
+    "Make up one example and give it as JSON. Keep it very short: a word or a number is enough "
+    "for each value, and lists have one or two of them."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +127,35 @@ async def _ask(http: httpx.AsyncClient, asked: NamedSchema) -> Outcome:
     return Outcome(asked, "completed", text, tokens, _wrong(text, asked.schema))
 
 
+# The judge's own patterns are Python's; these are ECMA's.
+
+
+def _found(pattern: str, text: str) -> bool:
+    try:
+        return regress.Regex(pattern, "u").find(text) is not None
+    except regress.RegressError:  # What ECMA does not have, such as `\p{digit}`.
+        return regex.search(pattern, text) is not None
+
+
 def _pattern(_: Any, pattern: str, instance: Any, __: Any) -> Iterator[Any]:
-    """`pattern` in ECMA's syntax: the judge's own is Python's."""
-    if isinstance(instance, str) and regress.Regex(pattern, "u").find(instance) is None:
+    if isinstance(instance, str) and not _found(pattern, instance):
         yield jsonschema.ValidationError(f"{instance!r} does not match {pattern!r}")
+
+
+def _pattern_properties(
+    judge: Any, patterns: dict[str, Any], instance: Any, _: Any
+) -> Iterator[Any]:
+    for pattern, schema in patterns.items():
+        for key, value in instance.items() if isinstance(instance, dict) else ():
+            if _found(pattern, key):
+                yield from judge.descend(value, schema, path=key, schema_path=pattern)
+
+
+def _additional_properties(judge: Any, more: Any, instance: Any, schema: Any) -> Iterator[Any]:
+    for key, value in instance.items() if isinstance(instance, dict) else ():
+        matches = any(_found(pattern, key) for pattern in schema.get("patternProperties", ()))
+        if key not in schema.get("properties", ()) and not matches:
+            yield from judge.descend(value, more, path=key)
 
 
 def _is_integer(_: Any, value: Any) -> bool:
@@ -138,7 +167,13 @@ def _is_integer(_: Any, value: Any) -> bool:
 _DRAFT: Any = jsonschema.Draft202012Validator
 #: Numbers are decimal fractions, as they are written.
 _JUDGE: Any = jsonschema.validators.extend(
-    _DRAFT, {"pattern": _pattern}, type_checker=_DRAFT.TYPE_CHECKER.redefine("integer", _is_integer)
+    _DRAFT,
+    {
+        "pattern": _pattern,
+        "patternProperties": _pattern_properties,
+        "additionalProperties": _additional_properties,
+    },
+    type_checker=_DRAFT.TYPE_CHECKER.redefine("integer", _is_integer),
 )
 
 
