@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any, NoReturn
 
 import jsonschema_rs
+import orjson
 
 from antiphon.schema_places import LIST, MAP, ONE, Place, Schema, places, pointer_of, target
 
@@ -153,13 +154,21 @@ def _validator(schema: Schema) -> jsonschema_rs.Draft202012Validator:
     )
 
 
+def json_text(value: Any) -> str:
+    """A value as JSON. Unlike `json.dumps`, it does not hold up other threads for long."""
+    try:
+        return orjson.dumps(value).decode()
+    except TypeError:  # Nested deeply, numbers beyond 64 bits, or halves of surrogate pairs.
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
 # --- what is taken ---
 
 
 def _check_size(schema: Schema, limits: SchemaLimits) -> None:
     if _layers(schema) > _MOST_LAYERS:
         raise InvalidSchema("", "", f"it is nested in more than {_MOST_LAYERS} layers")
-    num_bytes = len(json.dumps(schema, ensure_ascii=False).encode("utf-8", "surrogatepass"))
+    num_bytes = len(json_text(schema).encode("utf-8", "surrogatepass"))
     if num_bytes > limits.num_bytes:
         raise InvalidSchema("", "", f"it has {num_bytes} bytes, and {limits.num_bytes} are allowed")
 

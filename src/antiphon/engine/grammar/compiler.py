@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 
 from llguidance import LLMatcher, LLParserLimits
 
@@ -19,6 +20,8 @@ from antiphon.engine.grammar.vocabulary import Vocabulary
 #: only as far as it is used, a text of 4 MiB does not run out of it.
 _STACK_BYTES = 1 << 30
 _KEPT, _KEPT_BYTES = 128, 8 << 20
+#: How many times as long as on a free processor a thread may take on a busy machine.
+_BUSIEST = 10
 _stack_size = threading.Lock()
 
 
@@ -26,6 +29,7 @@ _stack_size = threading.Lock()
 class GrammarLimits:
     """What a grammar may cost: its length, the time to compile it, and work and memory of one mask.
 
+    `seconds` are of a processor, where that can be told, so that a busy machine refuses no more.
     llguidance counts the work: 14 units of `mask_fuel` or 20 of `mask_items` are a microsecond, and
     a lexer's state is 1 to 2 kB. `row_items` is how many ways there may be to go on.
     """
@@ -99,7 +103,7 @@ class GrammarCompiler:
         result: list[LLMatcher | Exception] = []
         seconds = self._limits.seconds
         thread = _deep_thread(lambda: result.append(self._attempt(grammar)))
-        thread.join(seconds)
+        _join(thread, seconds)
         if not result:
             compiled.set_exception(GrammarRefused(f"it takes more than {seconds:g} s to compile"))
             thread.join()  # So that there are never more than two.
@@ -136,6 +140,21 @@ class GrammarCompiler:
             return matcher
         except Exception as error:
             return error
+
+
+def _join(thread: threading.Thread, seconds: float) -> None:
+    """Wait for a thread's end, until it has taken so many seconds of a processor."""
+    taken = Path(f"/proc/self/task/{thread.native_id}/schedstat")
+    until = time.monotonic() + seconds * (_BUSIEST if taken.exists() else 1)
+    left = seconds
+    while left > 0 and time.monotonic() < until:
+        thread.join(left)
+        if not thread.is_alive():
+            return
+        try:
+            left = seconds - int(taken.read_text().split()[0]) / 1e9
+        except OSError:  # It has just ended, or nothing is told of threads here.
+            return
 
 
 def _deep_thread(work: Callable[[], object]) -> threading.Thread:

@@ -5,6 +5,8 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from antiphon.schemas import json_text
+
 #: Blanks between parts of a JSON text, as it is usually laid out. With any at all, a small model
 #: loses its way in them.
 _BLANKS = " |\\n{1,2}[ \\t]{0,20}"
@@ -80,7 +82,7 @@ class Lark:
         `lenient`, as far as it can be held to it."""
         options = _PYTHON_OPTIONS if python else _OPTIONS
         guided = {**schema, "x-guidance": {**options, "lenient": lenient}}
-        return self.rule(f"%json {json.dumps(guided, ensure_ascii=False)}")
+        return self.rule(f"%json {json_text(guided)}")
 
     def before(self, text: str, marker: str) -> str:
         """An expression of what a text expression allows, up to a marker and with it.
