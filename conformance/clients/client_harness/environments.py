@@ -49,7 +49,7 @@ class Environments:
             self.javascript.mkdir(parents=True, exist_ok=True)
             for name in _JS_FILES:
                 shutil.copy(source / name, self.javascript)
-            _run("npm", "ci", "--no-audit", "--no-fund", folder=self.javascript)
+            _run("npm", "ci", "--loglevel=error", "--no-audit", "--no-fund", folder=self.javascript)
             _mark(self.javascript, state)
         return self.javascript
 

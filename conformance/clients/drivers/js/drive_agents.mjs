@@ -15,6 +15,8 @@ const weather = tool({
   execute: async ({ city }) => WEATHER[city],
 });
 const City = z.object({ name: z.string(), population: z.number() });
+/** What a place is. It has few words, as a small model with many says them for ever. */
+const Place = z.object({ kind: z.enum(['city', 'river']), is_capital: z.boolean() });
 
 const agent = (options = {}, model = MODEL) =>
   new Agent({ name: 'Agent', model: new OpenAIResponsesModel(client, model), ...options });
@@ -123,5 +125,9 @@ await flows.main([
   ['real', 'a_real_answer', async () => {
     const [output] = await streamed(agent({ modelSettings: { maxTokens: 400 } }), 'Say hello.');
     holds(output, 'no text');
+  }],
+  ['real', 'a_real_object', async () => {
+    const result = await runner.run(agent({ outputType: Place }), 'What is Paris?');
+    holds(result.finalOutput.kind, 'no kind');
   }],
 ]);

@@ -20,6 +20,8 @@ const tools = {
   }),
 };
 const City = z.object({ name: z.string(), population: z.number() });
+/** What a place is. It has few words, as a small model with many says them for ever. */
+const Place = z.object({ kind: z.enum(['city', 'river']), is_capital: z.boolean() });
 const stopWhen = stepCountIs(4);
 const say = (prompt, options) => generateText({ model: model(), prompt, ...options });
 
@@ -128,6 +130,10 @@ const all = [
   }],
   ['real', 'a_real_answer', async () => {
     holds((await streamed('Say hello.', { maxOutputTokens: 16 })).text, 'no text');
+  }],
+  ['real', 'a_real_object', async () => {
+    const result = await say('What is Paris?', { output: Output.object({ schema: Place }) });
+    holds(result.output.kind, 'no kind');
   }],
 ];
 

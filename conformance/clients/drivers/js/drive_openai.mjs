@@ -202,4 +202,9 @@ await flows.main([
     const stream = responses.stream({ model: MODEL, input: 'Say hello.', max_output_tokens: 16 });
     holds((await stream.finalResponse()).output_text, 'no text');
   }],
+  ['real', 'a_real_call', async () => {
+    const options = { tools: [TOOL], tool_choice: 'required', parallel_tool_calls: false };
+    const [call] = calls(await say('Weather in Paris?', options));
+    same(Object.keys(JSON.parse(call.arguments)), ['city']);
+  }],
 ]);

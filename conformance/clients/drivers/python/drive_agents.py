@@ -1,5 +1,7 @@
 """OpenAI Agents SDK (Python): runs, handoffs, sessions."""
 
+from typing import Literal
+
 import agents
 import openai
 from agents import Agent, ModelSettings, OpenAIResponsesModel, Runner, SQLiteSession, function_tool
@@ -30,6 +32,13 @@ client = AsyncOpenAI(base_url=BASE_URL, api_key=API_KEY)
 class City(BaseModel):
     name: str
     population: int
+
+
+class Place(BaseModel):
+    """What a place is. It has few words, as a small model with many says them for ever."""
+
+    kind: Literal["city", "river"]
+    is_capital: bool
 
 
 @function_tool
@@ -213,6 +222,12 @@ async def a_real_answer():
     async for _ in result.stream_events():
         pass
     holds(result.final_output, "no text")
+
+
+@flows.of("real")
+async def a_real_object():
+    result = await Runner.run(agent(output_type=Place), "What is Paris?")
+    holds(result.final_output.kind, "no kind")
 
 
 if __name__ == "__main__":

@@ -140,6 +140,21 @@ def custom_apply_patch():
     same(said(items), "The patch is in.")
 
 
+@flows.of("tools")
+def custom_apply_patch_under_a_name_that_codex_knows():
+    codex = Codex(catalog=False)
+    same(said(codex.exec("-m", "gpt-5.5", "Patch a file")), "The patch is in.")
+    same((codex.warnings, codex.read("patched.txt")), ([], 'delta\n"quoted" \\ 🙂\n'))
+
+
+@flows.of("tools")
+def tools_that_come_as_an_item():
+    # For some names Codex sends no `tools`: an `additional_tools` item brings a namespace with a
+    # custom tool that runs scripts.
+    codex = Codex(catalog=False)
+    same(said(codex.exec("-m", "gpt-6-astra", "Run a script")), "The script ran.")
+
+
 def oracle() -> str:
     """Settings of the tool server."""
     return (

@@ -205,5 +205,12 @@ def a_real_answer():
     holds(streamed(chat(max_tokens=16), "Say hello.").text, "no text")
 
 
+@flows.of("real")
+def a_real_call():
+    model = chat().bind_tools([get_weather], tool_choice="get_weather", strict=True)
+    (call,) = model.invoke("Weather in Paris?").tool_calls
+    same(list(call["args"]), ["city"])
+
+
 if __name__ == "__main__":
     flows.main()

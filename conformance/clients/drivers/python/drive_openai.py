@@ -1,6 +1,7 @@
 """openai (Python): raw calls, stream helpers, parsing, stored responses."""
 
 import json
+from typing import Literal
 
 import openai
 from openai import AsyncOpenAI, OpenAI
@@ -46,6 +47,13 @@ CALCULATOR = {
 class City(BaseModel):
     name: str
     population: int
+
+
+class Place(BaseModel):
+    """What a place is. It has few words, as a small model with many says them for ever."""
+
+    kind: Literal["city", "river"]
+    is_capital: bool
 
 
 class GetWeather(BaseModel):
@@ -369,6 +377,25 @@ def a_real_answer():
     ) as stream:
         deltas = [event for event in stream if event.type == "response.output_text.delta"]
     holds(len(deltas) > 1, "no stream")
+
+
+@flows.of("real")
+def a_real_call():
+    response = client.responses.create(
+        model=MODEL,
+        input="Weather in Paris?",
+        tools=[TOOL],
+        tool_choice="required",
+        parallel_tool_calls=False,
+    )
+    (call,) = calls(response)
+    same(list(json.loads(call.arguments)), ["city"])
+
+
+@flows.of("real")
+def a_real_object():
+    with client.responses.stream(model=MODEL, input="What is Paris?", text_format=Place) as stream:
+        holds(stream.get_final_response().output_parsed.kind, "no kind")
 
 
 if __name__ == "__main__":

@@ -32,6 +32,13 @@ class City(BaseModel):
     population: int
 
 
+class Place(BaseModel):
+    """What a place is. It has few words, as a small model with many says them for ever."""
+
+    kind: Literal["city", "river"]
+    is_capital: bool
+
+
 def get_weather(city: str) -> str:
     """The weather of a city."""
     return WEATHER[city]
@@ -178,6 +185,13 @@ async def a_real_answer():
     settings = OpenAIResponsesModelSettings(max_tokens=400)
     async with agent(model_settings=settings).run_stream("Say hello.") as result:
         holds(await result.get_output(), "no text")
+
+
+@flows.of("real")
+async def a_real_object():
+    for kind in (Place, NativeOutput(Place)):
+        result = await agent(output_type=kind).run("What is Paris?")
+        holds(result.output.kind, "no kind")
 
 
 if __name__ == "__main__":
