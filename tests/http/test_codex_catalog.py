@@ -5,6 +5,8 @@ from serving import scripted
 
 from antiphon.errors import StartError
 from antiphon.http.codex import codex_prompt
+from antiphon.models.scripted import ScriptedModel
+from antiphon.settings import SceneSettings
 
 
 def catalog(served):
@@ -32,6 +34,18 @@ def test_every_name_is_in_the_catalogue_with_its_tools_and_a_short_prompt(server
 def test_a_model_of_unknown_length_gets_outputs_of_the_usual_one(server):
     (entry,) = catalog(server(scripted({"text": "ok"})))["models"]
     assert entry["truncation_policy"]["limit"] == 10_000
+
+
+def test_the_efforts_in_the_catalogue_are_those_that_the_model_tells_apart(server):
+    class Thinker(ScriptedModel):
+        def effort(self, asked):
+            return {"none": "none", "low": "low", "minimal": "low"}.get(asked)
+
+    model = Thinker("test-model", [SceneSettings(steps=({"text": "ok"},))])
+    (entry,) = catalog(server(model))["models"]
+    levels = entry["supported_reasoning_levels"]
+    assert [level["effort"] for level in levels] == ["none", "low"]
+    assert entry["default_reasoning_level"] is None
 
 
 def test_the_prompt_may_be_ones_own(server, tmp_path):

@@ -4,16 +4,26 @@ Codex knows its own models only. Of any other it learns its tools, its context a
 such a catalogue; a model that it knows nothing of gets a prompt made for much larger ones.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 
 from antiphon.errors import StartError
 from antiphon.models.router import Route
 from antiphon.spec.types import CodexCatalog, CodexModel
+from antiphon.turn import Effort
 
 #: Tokens of a tool's output that Codex shows a model of its own.
 _MOST_OUTPUT = 10_000
+_EFFORTS: Mapping[Effort, str] = {
+    "none": "Does not reason.",
+    "minimal": "Reasons as little as it can.",
+    "low": "Reasons briefly.",
+    "medium": "Reasons as much as usual.",
+    "high": "Reasons at length.",
+    "xhigh": "Reasons at great length.",
+    "max": "Reasons for as long as it likes.",
+}
 #: The share of a context that one output of a tool may fill.
 _SHARE = 8
 
@@ -58,7 +68,11 @@ def _model(number: int, route: Route, prompt: str) -> CodexModel:
             else min(max(window // _SHARE, 1), _MOST_OUTPUT),
         },
         "default_reasoning_level": None,
-        "supported_reasoning_levels": [],
+        "supported_reasoning_levels": [
+            {"effort": effort, "description": about}
+            for effort, about in _EFFORTS.items()
+            if model.effort(effort) == effort
+        ],
         "supports_reasoning_summaries": True,
         "support_verbosity": False,
         "default_verbosity": None,

@@ -933,6 +933,15 @@ class ModelList(TypedDict):
     data: list[ModelInfo]
 
 
+class CodexReasoningLevel(TypedDict):
+    """
+    An effort that may be chosen in Codex.
+    """
+
+    effort: ReasoningEffort
+    description: str
+
+
 CodexModality: TypeAlias = Literal['text']
 
 
@@ -3133,7 +3142,7 @@ class CodexModel(TypedDict):
     experimental_supported_tools: list[str]
     truncation_policy: CodexTruncation
     default_reasoning_level: None
-    supported_reasoning_levels: list[str]
+    supported_reasoning_levels: list[CodexReasoningLevel]
     supports_reasoning_summaries: bool
     support_verbosity: bool
     default_verbosity: None

@@ -37,10 +37,10 @@ async function streamed(prompt, options) {
 }
 
 /** What is said after a first turn, whose messages are sent again. */
-async function continued(first, options) {
+async function continued(first, options, then = 'Who am I?') {
   const begin = { role: 'user', content: first };
   const { response } = await generateText({ model: model(), messages: [begin], ...options });
-  const messages = [begin, ...response.messages, { role: 'user', content: 'Who am I?' }];
+  const messages = [begin, ...response.messages, { role: 'user', content: then }];
   return (await generateText({ model: model(), messages, ...options })).text;
 }
 
@@ -111,6 +111,9 @@ const all = [
   ['turns', 'history_with_tools_sent_again', async () => {
     same(await continued('I am Ada. Weather in Paris?', { tools, stopWhen }), 'You are Ada.');
   }],
+  ['turns', 'reasoning_sent_again', async () => {
+    same(await continued('Think of a number.', {}, 'Which number?'), 'It was 17.');
+  }],
   ['errors', 'unknown_model', async () => {
     const error = await thrown(() => say('Say hello.', { model: model('nobody') }));
     same(error.statusCode, 404);
@@ -152,6 +155,11 @@ if (isOpenAI) {
       const openai = { store: false, reasoningEffort: 'medium', forceReasoning: true };
       const options = { tools, stopWhen, providerOptions: { openai } };
       same((await say('Weather in Paris?', options)).text, ONE_CITY);
+    }],
+    ['turns', 'sealed_reasoning_sent_again', async () => {
+      const openai = { store: false, forceReasoning: true };
+      const options = { providerOptions: { openai } };
+      same(await continued('Think of a number.', options, 'Which number?'), 'It was 17.');
     }],
     ['resume', 'previous_response_id', async () => {
       const first = await say('I am Ada.');

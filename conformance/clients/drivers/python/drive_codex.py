@@ -214,6 +214,13 @@ def resumed_session():
     same(said(codex.exec("resume", "--last", "Who am I?")), "You are Ada.")
 
 
+@flows.of("resume")
+def resumed_session_with_reasoning():
+    codex = Codex()
+    codex.exec("Think of a number.")
+    same(said(codex.exec("resume", "--last", "Which number?")), "It was 17.")
+
+
 @flows.of("errors")
 def unknown_model():
     events = Codex(catalog=False).exec("-m", "nobody", "Say hello.", fails=True)

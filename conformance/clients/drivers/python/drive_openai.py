@@ -257,6 +257,18 @@ def history_sent_again():
     same(client.responses.create(model=MODEL, input=messages).output_text, "You are Ada.")
 
 
+@flows.of("turns")
+def sealed_reasoning_sent_again():
+    options = {"model": MODEL, "store": False, "include": ["reasoning.encrypted_content"]}
+    messages = [{"role": "user", "content": "Think of a number."}]
+    first = client.responses.create(input=messages, **options)
+    messages += [item.model_dump(exclude={"id", "content"}) for item in first.output[:1]]
+    messages.append({"role": "assistant", "content": first.output_text})
+    holds(messages[1]["encrypted_content"], "nothing is sealed")
+    messages.append({"role": "user", "content": "Which number?"})
+    same(client.responses.create(input=messages, **options).output_text, "It was 17.")
+
+
 @flows.of("resume")
 def previous_response_id():
     first = client.responses.create(model=MODEL, input="I am Ada.")

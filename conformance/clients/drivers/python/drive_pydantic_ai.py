@@ -1,5 +1,7 @@
 """pydantic-ai with `OpenAIResponsesModel`."""
 
+from typing import Literal
+
 from pydantic import BaseModel
 from pydantic_ai import Agent, ModelHTTPError, NativeOutput, PromptedOutput
 from pydantic_ai.exceptions import ModelContextWindowExceededError
