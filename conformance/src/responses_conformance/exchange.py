@@ -156,6 +156,8 @@ class Client:
                 content += chunk
                 if leave is not None and leave.events is not None:
                     if content.count(b"\n\n") >= leave.events:
+                        # What came in the same piece behind them counts as not read.
+                        del content[_end_of(content, leave.events) :]
                         left.set()
                         break
                 if now - began > self._timeout:
@@ -173,6 +175,14 @@ class Client:
             total=time.monotonic() - began,
             left=left.is_set(),
         )
+
+
+def _end_of(content: bytearray, events: int) -> int:
+    """Where the first so many events end."""
+    end = 0
+    for _ in range(events):
+        end = content.index(b"\n\n", end) + 2
+    return end
 
 
 def _go_away(answer: httpx.Response, left: threading.Event) -> None:

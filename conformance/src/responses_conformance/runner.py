@@ -114,6 +114,7 @@ class _Runner:
             "auth": config.keys_required,
             "context_window": config.context_window is not None,
             "scripted": config.model_follows_script,
+            "stored": "stored" in config.profiles,
         }
         missing = [need.replace("_", " ") for need in case.needs if not has[need]]
         return f"needs {', '.join(missing)}" if missing else None

@@ -24,8 +24,8 @@ PROFILES = (
     "websocket",
     "exact",
 )
-#: What a case may need of the suite's configuration.
-NEEDS = ("second_key", "auth", "context_window", "scripted")
+#: What a case may need of the suite's configuration; `stored` is the profile of that name.
+NEEDS = ("second_key", "auth", "context_window", "scripted", "stored")
 
 _FIELDS = {
     "id",
