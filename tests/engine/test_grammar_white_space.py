@@ -21,7 +21,7 @@ CITY: dict[str, Any] = {
     "required": ["q", "n"],
     "additionalProperties": False,
 }
-MOST_BLANKS = 20
+MOST_BLANKS = 22  # Two line breaks, and an indentation.
 #: What such a model says where it may say no blank, the dearest first.
 _ENDS = ('"', "}", "]", ":", ",")
 
