@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
+import hypothesis
 import pytest
 from postgres import NoPostgres, Postgres, running_postgres
 from serving import Served, scripted, serve
@@ -10,6 +11,12 @@ from serving import Served, scripted, serve
 from antiphon.models.base import Model
 from antiphon.spec import Contract, packaged_contract
 from antiphon.store.database import Database
+
+# How long an example takes says nothing: machines are busy.
+hypothesis.settings.register_profile(
+    "unhurried", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("unhurried")
 
 
 @pytest.fixture(scope="session")
