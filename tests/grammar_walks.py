@@ -13,11 +13,11 @@ from antiphon.engine.grammar.compiler import GrammarCompiler
 from antiphon.engine.grammar.errors import GrammarFailed
 from antiphon.engine.grammar.matcher import GrammarMatcher
 from antiphon.engine.grammar.vocabulary import Vocabulary
+from antiphon.engine.sequence import SampledToken
 from antiphon.engine.tokenizer import PromptTokenizer
 from antiphon.formats.dialects.dialect import Dialect
-from antiphon.formats.grammars.calls import input_close
-from antiphon.formats.grammars.lark import Lark
-from antiphon.formats.parser import DialectParser, marker_tokens
+from antiphon.formats.parser import marker_tokens
+from antiphon.models.output import OutputReader
 from antiphon.turn import CallArguments, CallEnd, CallStart, Delta, TextDelta, Tool
 
 _MARK = re.compile(r'<[|｜][^<>]*?[|｜]>|\[/?[A-Z_]+\]|<\|"\|>|</?[a-z_:]+\|?>|<\|[a-z_]+>')
@@ -109,47 +109,31 @@ class Speaker:
         """What tokens say; marks stand for nothing."""
         return b"".join(map(self.tokenizer.bytes_of, tokens)).decode()
 
+    def reader(self, tools: Sequence[Tool], *, in_reasoning: bool = False) -> OutputReader:
+        """Reads what is said in the dialect."""
+        assert self._dialect is not None
+        return OutputReader(
+            self._dialect,
+            tools,
+            self.tokenizer,
+            self.tokenizer.ids_of(self.marks),
+            self.vocabulary.ends,
+            in_reasoning=in_reasoning,
+        )
+
     def heard(
         self, tokens: Sequence[int], tools: Sequence[Tool], *, in_reasoning: bool = False
     ) -> list[Delta]:
         """What the dialect's parser makes of tokens, the last of which ends the turn."""
-        assert self._dialect is not None
-        parser = DialectParser(
-            self._dialect, tools, tokens=self.marks, starts_in_reasoning=in_reasoning
-        )
-        names = {self.tokenizer.id_of(mark): mark for mark in self.marks}
-        deltas: list[Delta] = []
-        data = b""
-        for token in tokens:
-            if token in names or token in self.vocabulary.ends:
-                deltas += parser.feed(data.decode())
-                data = b""
-            if token in self.vocabulary.ends and _is_open_input(deltas, tools):
-                for piece in Lark(dict.fromkeys(self.marks, 0), ()).pieces(
-                    input_close(self._dialect)
-                ):
-                    feed = parser.feed_token if piece.is_token else parser.feed
-                    deltas += feed(piece.text)
-            if token in names:
-                deltas += parser.feed_token(names[token])
-            else:
-                data += self.tokenizer.bytes_of(token)
-        deltas += [*parser.feed(data.decode()), *parser.finish()]
-        assert parser.undeclared is None
-        return deltas
+        reader = self.reader(tools, in_reasoning=in_reasoning)
+        deltas = reader.feed([SampledToken(token) for token in tokens], logprobs=False)
+        return deltas + reader.finish("stop")
 
 
 @cache
 def plain_speaker() -> Speaker:
     """A speaker of no dialect."""
     return Speaker()
-
-
-def _is_open_input(deltas: Sequence[Delta], tools: Sequence[Tool]) -> bool:
-    own = {tool.name for tool in tools if tool.grammar is not None}
-    started = [d for d in deltas if isinstance(d, CallStart) and d.name in own]
-    ended = {d.call for d in deltas if isinstance(d, CallEnd)}
-    return any(start.call not in ended for start in started)
 
 
 def calls_of(deltas: Iterable[Delta]) -> list[tuple[str, str]]:

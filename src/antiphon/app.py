@@ -78,10 +78,9 @@ def build(
     contract = packaged_contract()
     metrics = Metrics()
     comparer = Comparer()
-    aliases = settings.aliases if settings.engine else {}
-    router = Router(models, aliases, comparing=comparer)
+    router = Router(models, settings.aliases if settings.engine else {})
     reasoning = reasoning_policy(settings)
-    reader = RequestReader(router, reasoning)
+    reader = RequestReader(router, reasoning, comparer)
     gate = Gate(
         contract,
         strict=settings.strict,

@@ -15,7 +15,7 @@ from asyncio.subprocess import PIPE, Process
 from typing import Protocol
 
 from antiphon.schema_places import Schema
-from antiphon.schemas import InvalidSchema, check_patterns, validate_answer
+from antiphon.schemas import InvalidSchema, check_patterns, json_text, validate_answer
 
 #: Within this product of characters, without what can multiply the work, a millisecond or two.
 _SMALL = 1 << 20
@@ -59,14 +59,14 @@ class Comparer:
         self._comparing: set[asyncio.Task[list[str] | None]] = set()
 
     async def compare(self, text: str, schema: Schema) -> str | None:
-        written = json.dumps(schema)
+        written = json_text(schema)
         if len(text) * len(written) <= _SMALL and not any(word in written for word in _MULTIPLYING):
             return await asyncio.to_thread(validate_answer, text, schema)
         wrong = await self._found(f"[{self._seconds},{written},{json.dumps(text)}]\n")
         return None if wrong is None else wrong[-1]
 
     async def check_patterns(self, schema: Schema) -> None:
-        written = json.dumps(schema)
+        written = json_text(schema)
         if _PATTERN not in written:
             return
         wrong = await self._found(f"[{self._seconds},{written},null]\n")
@@ -75,7 +75,7 @@ class Comparer:
 
     async def _found(self, request: str) -> list[str] | None:
         # Goes on if nobody waits for it any more, so that no process is left with half of it.
-        task = asyncio.create_task(self._elsewhere(request.encode()))
+        task = asyncio.create_task(self._elsewhere(request.encode("utf-8", "surrogatepass")))
         self._comparing.add(task)
         task.add_done_callback(self._comparing.discard)
         return await asyncio.shield(task)

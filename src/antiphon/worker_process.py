@@ -47,8 +47,8 @@ class WorkerProcess:
     ) -> None:
         observer = Observer(Metrics(), log_content=settings.log_content)
         self._comparer = Comparer()
-        router = Router(models, settings.aliases, comparing=self._comparer)
-        reader = RequestReader(router, reasoning_policy(settings))
+        router = Router(models, settings.aliases)
+        reader = RequestReader(router, reasoning_policy(settings), self._comparer)
         self._kept = Kept(settings, store, packaged_contract(), reader, observer)
         self._models = models
         self._grace_seconds = settings.shutdown_grace_seconds

@@ -11,7 +11,6 @@ from tiny_models import byte_tokens
 from antiphon.engine.sequence import SampledToken
 from antiphon.errors import InvalidToolCall
 from antiphon.formats.dialects.families import DIALECTS
-from antiphon.models.output import OutputReader
 from antiphon.turn import (
     CallArguments,
     CallEnd,
@@ -36,14 +35,7 @@ class Heard:
 
     def __init__(self, *tools: Tool, dialect: str = "hermes", in_reasoning: bool = False) -> None:
         self.speaker = SPEAKER if dialect == "hermes" else Speaker(DIALECTS[dialect])
-        self.reader = OutputReader(
-            DIALECTS[dialect],
-            tools,
-            self.speaker.tokenizer,
-            self.speaker.tokenizer.ids_of(self.speaker.marks),
-            self.speaker.vocabulary.ends,
-            in_reasoning=in_reasoning,
-        )
+        self.reader = self.speaker.reader(tools, in_reasoning=in_reasoning)
         self.deltas: list[Delta] = []
 
     def tokens(self, tokens: Sequence[int], *, logprobs: bool = False) -> "Heard":

@@ -9,12 +9,12 @@ from antiphon.formats.commentary import in_channel, marked
 from antiphon.formats.dialects.choosing import choose_dialect
 from antiphon.formats.dialects.spelling import spelled
 from antiphon.formats.dialects.telling import example, tool_json, tools_text
-from antiphon.formats.efforts import find_efforts
+from antiphon.formats.efforts import Reasons, find_efforts
 from antiphon.formats.grammars.turn import ReasoningState, callable_tools
 from antiphon.formats.guard import unused
 from antiphon.formats.parser import starts_in_reasoning
 from antiphon.formats.template import ChatTemplate
-from antiphon.turn import Call, Turn
+from antiphon.turn import Call, Effort, Turn
 
 #: Who tells the model of its tools: its template, or a text of ours in the system message.
 ToldBy = Literal["template", "text"]
@@ -55,7 +55,7 @@ class Family:
 
     def _rendered(self, turn: Turn) -> Prompt:
         tools = turn.tools if callable_tools(turn) else ()
-        reasons = self.efforts.get(turn.effort) if turn.effort else None
+        reasons = self._reasons(turn.effort)
         variables = reasons.variables if reasons else None
         if self.told_by == "template" or not tools:
             told = [tool_json(tool) for tool in tools] or None
@@ -84,8 +84,16 @@ class Family:
 
     def max_reasoning(self, turn: Turn) -> int | None:
         """Tokens that a turn's reasoning may have, None for any number."""
-        reasons = self.efforts.get(turn.effort) if turn.effort else None
+        reasons = self._reasons(turn.effort)
         return reasons.max_tokens if reasons else None
+
+    def effort(self, asked: Effort | None) -> Effort | None:
+        """What an effort that is asked for amounts to, None where it has no effect."""
+        reasons = self._reasons(asked)
+        return reasons.effort if reasons else None
+
+    def _reasons(self, effort: Effort | None) -> Reasons | None:
+        return None if effort is None else self.efforts.get(effort)
 
     def _spelled(self, call: Call) -> str:
         """A call as the model is asked to write it; as words where it has no such form."""

@@ -77,8 +77,8 @@ class JsonAnswer(Response):
 
 
 class EventStream(Response):
-    """Events from number `first` on as server-sent events; small ones that
-    are there together are written together.
+    """Events from number `first` on as server-sent events; small ones that are there together are
+    written together.
 
     `leave` is called when the client has all or is gone; a client that takes nothing for
     `write_timeout_seconds` counts as gone, None for never.

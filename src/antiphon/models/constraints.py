@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor
+from functools import cached_property
 from typing import Any
 
 from antiphon.engine.grammar.compiler import GrammarCompiler
@@ -65,7 +66,7 @@ class Constraints:
         if max_reasoning is None:
             return inner
         loop = asyncio.get_running_loop()
-        marks = await loop.run_in_executor(self._threads, self._thought_marks)
+        marks = await loop.run_in_executor(self._threads, lambda: self._thought_marks)
         if marks is None:
             return inner
         return ThoughtLimit(
@@ -130,6 +131,7 @@ class Constraints:
                 return _refused(place, str(await culprit(compiler, schema, str(error))))
         return _refused("tools" if turn.tools else _ANSWER, f"all of it together: {refused}")
 
+    @cached_property
     def _thought_marks(self) -> ThoughtMarks | None:
         marks = self._dialect.reasoning
         if marks is None or self._dialect.channels:

@@ -112,8 +112,7 @@ class LocalModel:
         return self._options.family or self.name
 
     def effort(self, asked: Effort | None) -> Effort | None:
-        reasons = None if asked is None else self._family.efforts.get(asked)
-        return None if reasons is None else reasons.effort
+        return self._family.effort(asked)
 
     def status(self) -> ModelStatus:
         return {"id": self.name, "state": "loaded", "engine": engine_status(self._engine.stats())}

@@ -1,9 +1,8 @@
 """Finds the model a request asks for, by name or alias."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from antiphon.comparing import ComparedHere, Comparing
 from antiphon.errors import ModelNotFound, ModelUnavailable, StartError
 from antiphon.models.base import Model
 
@@ -15,13 +14,11 @@ _RETRY_SECONDS = 5
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A name that requests may use. `alias_of` is None for a model's own name. What the model says
-    is compared with schemas by `comparing`."""
+    """A name that requests may use. `alias_of` is None for a model's own name."""
 
     name: str
     model: Model
     alias_of: str | None = None
-    comparing: Comparing = field(default_factory=ComparedHere, compare=False)
 
 
 class Router:
@@ -31,14 +28,7 @@ class Router:
     `ModelUnavailable`.
     """
 
-    def __init__(
-        self,
-        models: Sequence[Model],
-        aliases: Mapping[str, str],
-        *,
-        comparing: Comparing | None = None,
-    ) -> None:
-        self._comparing = comparing or ComparedHere()
+    def __init__(self, models: Sequence[Model], aliases: Mapping[str, str]) -> None:
         self._models: Mapping[str, Model] = {}
         self._aliases: Mapping[str, str] = {}
         self.replace(models, aliases)
@@ -63,9 +53,9 @@ class Router:
 
     def routes(self) -> list[Route]:
         """Every name there is, models first."""
-        named = [self._route(name, model) for name, model in self._models.items()]
+        named = [Route(name, model) for name, model in self._models.items()]
         aliased = [
-            self._route(alias, self._models[target], target)
+            Route(alias, self._models[target], target)
             for alias, target in self._aliases.items()
             if alias != ANY
         ]
@@ -83,16 +73,13 @@ class Router:
             )
         if name is None:
             default = next(iter(self._models.values()))
-            return self._route(default.name, default)
+            return Route(default.name, default)
         if name in self._models:
-            return self._route(name, self._models[name])
+            return Route(name, self._models[name])
         target = self._aliases.get(name) or self._aliases.get(ANY)
         if target is None:
             raise ModelNotFound(
                 f"There is no model '{name[:64]}'. GET /v1/models lists what there is.",
                 param="model",
             )
-        return self._route(name, self._models[target], target)
-
-    def _route(self, name: str, model: Model, alias_of: str | None = None) -> Route:
-        return Route(name, model, alias_of, self._comparing)
+        return Route(name, self._models[target], target)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from antiphon import ids
-from antiphon.comparing import Comparing
+from antiphon.comparing import ComparedHere, Comparing
 from antiphon.errors import InvalidValue, MissingParameter
 from antiphon.models.base import Model
 from antiphon.models.router import Route, Router
@@ -38,7 +38,7 @@ class EffectiveRequest:
     """A body that passed the gate, and the model that will answer it.
 
     `stores` is whether the response is kept where the request does not say, `reasoning` what is
-    done with its reasoning here.
+    done with its reasoning here, and `comparing` compares what is said with its schemas.
     """
 
     def __init__(
@@ -48,10 +48,12 @@ class EffectiveRequest:
         *,
         stores: bool = False,
         reasoning: ReasoningPolicy | None = None,
+        comparing: Comparing | None = None,
     ) -> None:
         #: The body itself.
         self.body = body
         self.reasoning = reasoning or ReasoningPolicy()
+        self.comparing = comparing or ComparedHere()
         self._route = route
         self._stores = stores
         #: Where tools stand in the request, by the names that the model uses, as far as is known.
@@ -81,11 +83,6 @@ class EffectiveRequest:
     def model(self) -> Model:
         """What answers."""
         return self._route.model
-
-    @property
-    def comparing(self) -> Comparing:
-        """What compares with the request's schemas."""
-        return self._route.comparing
 
     @property
     def truncates(self) -> bool:
@@ -229,18 +226,26 @@ class EffectiveRequest:
 
 
 class RequestReader:
-    """Fills requests in. `router` finds their models, and `reasoning` is what is done with
-    reasoning here."""
+    """Fills requests in. `router` finds their models; for `reasoning` and `comparing` see
+    `EffectiveRequest`."""
 
-    def __init__(self, router: Router, reasoning: ReasoningPolicy | None = None) -> None:
+    def __init__(
+        self,
+        router: Router,
+        reasoning: ReasoningPolicy | None = None,
+        comparing: Comparing | None = None,
+    ) -> None:
         self.router = router
         self._reasoning = reasoning
+        self._comparing = comparing
 
     def read(self, body: Mapping[str, Any], *, stores: bool = False) -> EffectiveRequest:
         """A body that passed the gate. `stores` is whether its response is kept where it does not
         say. Raises `ModelNotFound` or `ModelUnavailable`."""
         route = self.router.find(body.get("model"))
-        return EffectiveRequest(body, route, stores=stores, reasoning=self._reasoning)
+        return EffectiveRequest(
+            body, route, stores=stores, reasoning=self._reasoning, comparing=self._comparing
+        )
 
 
 def _whole(value: float | None) -> int | None:

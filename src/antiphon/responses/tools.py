@@ -20,13 +20,13 @@ BRINGING = ("additional_tools", "tool_search_output")
 #: The type of a search for tools, and what the model calls it by.
 SEARCH = "tool_search"
 
-_WEBSEARCH = ("web_search", "Searches the web.", "query", "What to search for.")
+_WEB_SEARCH = ("web_search", "Searches the web.", "query", "What to search for.")
 #: Hosted tools as functions that the client runs: name, description, and their one argument.
 _AS_FUNCTIONS: Mapping[str, tuple[str, str, str, str]] = {
-    "web_search": _WEBSEARCH,
-    "web_search_2025_08_26": _WEBSEARCH,
-    "web_search_preview": _WEBSEARCH,
-    "web_search_preview_2025_03_11": _WEBSEARCH,
+    "web_search": _WEB_SEARCH,
+    "web_search_2025_08_26": _WEB_SEARCH,
+    "web_search_preview": _WEB_SEARCH,
+    "web_search_preview_2025_03_11": _WEB_SEARCH,
     "file_search": (
         *("file_search", "Searches the user's files."),
         *("query", "What to search for."),
