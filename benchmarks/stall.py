@@ -8,7 +8,6 @@ later than that it is called. The prompt is counted several times, as whole text
 messages, while 8 streams are read. Limit: 25 ms.
 """
 
-import asyncio
 import multiprocessing
 import threading
 import time
@@ -18,6 +17,7 @@ from typing import Any
 
 import httpx
 from common import serving
+from loop_watch import LoopWatch
 
 from antiphon.app import build
 from antiphon.keys import KeyFile, KeyRing
@@ -25,29 +25,8 @@ from antiphon.models import embedded
 from antiphon.models.build import build_models
 from antiphon.settings import ModelSettings, Settings
 
-_TICK = 0.001
 _STREAMS = 8
 _WORDS = "The quick brown fox jumps over the lazy dog, again and again. "
-
-
-class LoopWatch:
-    """Wraps an application and notes its loop's longest stall, in seconds."""
-
-    def __init__(self, app: Any, longest: "Synchronized[float]") -> None:
-        self._app = app
-        self._longest = longest
-        self._ticking = False
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if not self._ticking:
-            self._ticking = True
-            self._tick(time.perf_counter())
-        await self._app(scope, receive, send)
-
-    def _tick(self, due: float) -> None:
-        now = time.perf_counter()
-        self._longest.value = max(self._longest.value, now - due)
-        asyncio.get_running_loop().call_later(_TICK, self._tick, now + _TICK)
 
 
 def make_app(longest: "Synchronized[float]") -> Any:

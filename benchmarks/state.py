@@ -8,12 +8,11 @@ it counts. PostgreSQL is one that the tests would start; without it those figure
 """
 
 import argparse
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from figure import Figure, report
 from state_chain import chain
-from state_common import Figure
 from state_memory import memory
 from state_serving import idle, lag, replay
 from state_storing import storing
@@ -32,19 +31,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("names", nargs="*", metavar="|".join(BENCHMARKS))
     parser.add_argument("--folder", type=Path, metavar="DIR")
-    arguments = parser.parse_args()
-    for name in arguments.names:
-        if name not in BENCHMARKS:
-            parser.error(f"{name!r} is none of {', '.join(BENCHMARKS)}")
-    missed = 0
-    for name in arguments.names or BENCHMARKS:
-        print(name, flush=True)
-        for figure in BENCHMARKS[name](arguments.folder):
-            print(f"  {figure}", flush=True)
-            missed += figure.missed
-    sys.exit(1 if missed else 0)
+    report(parser, BENCHMARKS, lambda name, arguments: BENCHMARKS[name](arguments.folder))
 
 
 if __name__ == "__main__":

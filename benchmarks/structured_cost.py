@@ -8,13 +8,13 @@ import threading
 import time
 from collections.abc import Iterator
 from multiprocessing.sharedctypes import Synchronized
-from pathlib import Path
 from typing import Any
 
 import httpx
 from common import serving
 from figure import Figure
 from loads import prompt
+from loop_watch import LoopWatch
 from state_common import stored_app
 from structured_hostile import Hostile, hostile
 
@@ -29,7 +29,6 @@ _TOKENS = 160
 _ROUNDS = 7
 _FIRST_TOKENS = 15
 _PROPERTIES = 50
-_TICK = 0.001
 _TEXT = {"type": "string"}
 
 
@@ -148,43 +147,12 @@ _END_TOKEN = 2  # SmolLM2's <|im_end|>.
 # --- the server ---
 
 
-class _Watch:
-    """Wraps an application and notes its loop's longest stall, in seconds, and how much of it the
-    thread was ready to run and had no processor."""
-
-    def __init__(
-        self, app: Any, longest: "Synchronized[float]", waiting: "Synchronized[float]"
-    ) -> None:
-        self._app = app
-        self._longest = longest
-        self._waiting = waiting
-        self._ticking = False
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if not self._ticking:
-            self._ticking = True
-            self._schedstat = Path(f"/proc/self/task/{threading.get_native_id()}/schedstat")
-            self._tick(time.perf_counter(), self._delayed())
-        await self._app(scope, receive, send)
-
-    def _delayed(self) -> float:
-        return int(self._schedstat.read_text().split()[1]) / 1e9
-
-    def _tick(self, due: float, delayed: float) -> None:
-        now, delayed_now = time.perf_counter(), self._delayed()
-        if now - due > self._longest.value:
-            self._longest.value = now - due
-            self._waiting.value = delayed_now - delayed
-        loop = asyncio.get_running_loop()
-        loop.call_later(_TICK, self._tick, time.perf_counter() + _TICK, delayed_now)
-
-
 def _app(longest: "Synchronized[float]", waiting: "Synchronized[float]") -> Any:
     settings = Settings(
         state="memory", max_schema_bytes=2**20, max_schema_properties=5000, max_running=17
     )
     models = build_models(settings, lambda step, done, size: None)
-    return _Watch(stored_app(settings, models), longest, waiting)
+    return LoopWatch(stored_app(settings, models), longest, waiting)
 
 
 def _body(**more: Any) -> dict[str, Any]:

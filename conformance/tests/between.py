@@ -11,9 +11,9 @@ import re
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 
 import httpx
+from listening import listening
 
 CREATE = ("POST", "/v1/responses")
 
@@ -125,15 +125,8 @@ def refused(message, code, param, status=400):
 def between(upstream, change):
     """Serve with a change until the block ends; gives the base URL."""
     server = Between(upstream, change)
-    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}/v1"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-        server.http.close()
+    with server.http, listening(server) as url:
+        yield url
 
 
 MARK = "a part that is no text: "

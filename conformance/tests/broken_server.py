@@ -4,12 +4,12 @@ It stands in for broken builds of a server. A fault is a function from events to
 """
 
 import json
-import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
 import httpx
+from listening import listening
 from made import frame
 
 from responses_conformance.frames import blocks
@@ -25,10 +25,6 @@ class BrokenServer(ThreadingHTTPServer):
         self.upstream = upstream.removesuffix("/v1")
         self.fault = fault
         self.http = httpx.Client(timeout=30, trust_env=False)
-
-    @property
-    def url(self):
-        return f"http://127.0.0.1:{self.server_address[1]}/v1"
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -70,12 +66,5 @@ class _Handler(BaseHTTPRequestHandler):
 def broken(upstream, fault):
     """Serve with a fault until the block ends; gives the base URL."""
     server = BrokenServer(upstream, fault)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        yield server.url
-    finally:
-        server.shutdown()
-        thread.join()
-        server.http.close()
-        server.server_close()
+    with server.http, listening(server) as url:
+        yield url

@@ -1,8 +1,9 @@
 """Servers for tests that always answer with a transcript."""
 
-import threading
 from contextlib import contextmanager
 from pathlib import Path
+
+from listening import listening
 
 from responses_conformance.cases import Case
 from responses_conformance.replaying import Replay
@@ -14,15 +15,8 @@ TRANSCRIPTS = Path(__file__).parent.parent / "transcripts"
 @contextmanager
 def replayed(name):
     """Serve a transcript, named as `valid/text`; gives the base URL."""
-    server = Replay(load(TRANSCRIPTS / f"{name}.sse"))
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        yield server.url
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with listening(Replay(load(TRANSCRIPTS / f"{name}.sse"))) as url:
+        yield url
 
 
 def case(*steps, identity="T-1", rules=(), needs=(), profile="core", requirement="It MUST work."):

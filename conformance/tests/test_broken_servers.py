@@ -1,8 +1,5 @@
 """Twenty broken builds of antiphon's scripted server: each is caught by the rule that names it."""
 
-import shutil
-from pathlib import Path
-
 import pytest
 from broken_server import broken
 from invalid import at, ended, twice, without
@@ -11,11 +8,9 @@ from responses_conformance.cases import load
 from responses_conformance.config import Config
 from responses_conformance.results import Verdict
 from responses_conformance.runner import run
-from responses_conformance.starting import started
 
 pytestmark = pytest.mark.antiphon
 
-SCRIPT = Path(__file__).parent.parent / "antiphon.toml"
 #: Streams of text, of calls and of reasoning.
 CASES = ("STR-01", "STR-03", "RSN-01")
 TEXT, CALL = "response.output_text", "response.function_call_arguments"
@@ -165,22 +160,6 @@ FAULTS = {
         "TEXT-3",
     ),
 }
-
-
-@pytest.fixture(scope="module")
-def antiphon():
-    """A sound server."""
-    if shutil.which("antiphon") is None:
-        pytest.skip("antiphon is not installed beside the suite")
-    config = Config(
-        base_url="http://127.0.0.1:{port}/v1",
-        api_key="sk-conformance-first",
-        model="scripted",
-        model_follows_script=True,
-        start=f"antiphon serve --config {SCRIPT} --port {{port}}",
-    )
-    with started(config) as running:
-        yield running
 
 
 def judged(config, url):

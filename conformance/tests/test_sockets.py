@@ -1,8 +1,5 @@
 """Cases of WebSockets, against a sound server and against broken builds of it."""
 
-import shutil
-from pathlib import Path
-
 import pytest
 from socket_server import FAULTS, sockets
 
@@ -10,11 +7,9 @@ from responses_conformance.cases import load
 from responses_conformance.config import Config
 from responses_conformance.results import Verdict
 from responses_conformance.runner import run
-from responses_conformance.starting import started
 
 pytestmark = pytest.mark.antiphon
 
-SCRIPT = Path(__file__).parent.parent / "antiphon.toml"
 KEY = "sk-conformance-first"
 #: The cases that fail for each fault.
 CAUGHT = {
@@ -31,19 +26,6 @@ CAUGHT = {
     "tells errors as text": {"SOCKET-04", "SOCKET-06"},
     "sends only new input on": {"SOCKET-03"},
 }
-
-
-@pytest.fixture(scope="module")
-def upstream():
-    """A server without sockets."""
-    if shutil.which("antiphon") is None:
-        pytest.skip("antiphon is not installed beside the suite")
-    config = Config(
-        base_url="http://127.0.0.1:{port}/v1",
-        start=f"antiphon serve --config {SCRIPT} --port {{port}}",
-    )
-    with started(config) as running:
-        yield running.base_url
 
 
 def failed(base_url, *, only=None, timeout=20):
@@ -67,8 +49,8 @@ def failed(base_url, *, only=None, timeout=20):
     return {name: reasons for name, reasons in wrong.items() if reasons}, rules
 
 
-def test_a_sound_server_passes_all_cases(upstream):
-    with sockets(upstream, KEY) as url:
+def test_a_sound_server_passes_all_cases(antiphon):
+    with sockets(antiphon.base_url, KEY) as url:
         assert failed(url) == ({}, {})
 
 
@@ -77,12 +59,12 @@ def test_every_fault_is_one_of_the_stand_in():
 
 
 @pytest.mark.parametrize("fault", CAUGHT)
-def test_a_broken_socket_is_caught_by_its_cases(upstream, fault):
-    with sockets(upstream, KEY, fault) as url:
+def test_a_broken_socket_is_caught_by_its_cases(antiphon, fault):
+    with sockets(antiphon.base_url, KEY, fault) as url:
         cases, _ = failed(url, only=CAUGHT[fault], timeout=2)
     assert set(cases) == CAUGHT[fault]
 
 
-def test_a_server_without_sockets_fails_and_says_why(upstream):
-    cases, _ = failed(upstream, only={"SOCKET-01"})
+def test_a_server_without_sockets_fails_and_says_why(antiphon):
+    cases, _ = failed(antiphon.base_url, only={"SOCKET-01"})
     assert "is answered with 426" in cases["SOCKET-01"][0]

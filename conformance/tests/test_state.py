@@ -1,8 +1,5 @@
 """Cases of what a server keeps, against broken builds; cases of pictures, against a stand-in."""
 
-import shutil
-from pathlib import Path
-
 import pytest
 from between import FORGETFUL, Change, Seeing, between
 
@@ -10,24 +7,8 @@ from responses_conformance.cases import load
 from responses_conformance.config import Config
 from responses_conformance.results import Verdict
 from responses_conformance.runner import run
-from responses_conformance.starting import started
 
 pytestmark = pytest.mark.antiphon
-
-SCRIPT = Path(__file__).parent.parent / "antiphon.toml"
-
-
-@pytest.fixture(scope="module")
-def antiphon():
-    """A sound server."""
-    if shutil.which("antiphon") is None:
-        pytest.skip("antiphon is not installed beside the suite")
-    config = Config(
-        base_url="http://127.0.0.1:{port}/v1",
-        start=f"antiphon serve --config {SCRIPT} --port {{port}}",
-    )
-    with started(config) as running:
-        yield running.base_url
 
 
 def failed(base_url, wanted):
@@ -49,21 +30,21 @@ def failed(base_url, wanted):
 
 def test_the_sound_build_passes_the_cases_that_catch_broken_ones(antiphon):
     catching = set.union(*FORGETFUL.values())
-    with between(antiphon, Change()) as url:
+    with between(antiphon.base_url, Change()) as url:
         assert failed(url, lambda case: case.id in catching) == {}
 
 
 @pytest.mark.parametrize("build", FORGETFUL, ids=lambda build: build.__name__)
 def test_a_build_that_keeps_things_wrongly_is_caught(antiphon, build):
-    with between(antiphon, build()) as url:
+    with between(antiphon.base_url, build()) as url:
         assert set(failed(url, lambda case: case.id in FORGETFUL[build])) == FORGETFUL[build]
 
 
 def test_a_server_that_sees_passes_the_cases_of_pictures(antiphon):
-    with between(antiphon, Seeing()) as url:
+    with between(antiphon.base_url, Seeing()) as url:
         assert failed(url, lambda case: case.profile == "media") == {}
 
 
 def test_a_server_that_does_not_see_fails_them(antiphon):
     seen = {"MEDIA-01", "MEDIA-02", "MEDIA-05", "MEDIA-09"}
-    assert set(failed(antiphon, lambda case: case.id in seen)) == seen
+    assert set(failed(antiphon.base_url, lambda case: case.id in seen)) == seen

@@ -1,13 +1,10 @@
 """OpenAI Agents SDK (Python): runs, handoffs, sessions."""
 
-from typing import Literal
-
 import agents
 import openai
 from agents import Agent, ModelSettings, OpenAIResponsesModel, Runner, SQLiteSession, function_tool
 from openai import AsyncOpenAI
 from openai.types.shared import Reasoning
-from pydantic import BaseModel
 
 from flows import (
     API_KEY,
@@ -23,22 +20,11 @@ from flows import (
     holds,
     same,
 )
+from shapes import City, Place
 
 agents.set_tracing_disabled(True)
 flows = Flows()
 client = AsyncOpenAI(base_url=BASE_URL, api_key=API_KEY)
-
-
-class City(BaseModel):
-    name: str
-    population: int
-
-
-class Place(BaseModel):
-    """What a place is. It has few words, as a small model with many says them for ever."""
-
-    kind: Literal["city", "river"]
-    is_capital: bool
 
 
 @function_tool

@@ -6,7 +6,6 @@ from langchain_core.exceptions import ContextOverflowError
 from langchain_core.messages import HumanMessage, SystemMessage
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
-from pydantic import BaseModel
 
 from flows import (
     API_KEY,
@@ -22,15 +21,9 @@ from flows import (
     holds,
     same,
 )
+from shapes import City
 
 flows = Flows()
-
-
-class City(BaseModel):
-    """A city."""
-
-    name: str
-    population: int
 
 
 @tool

@@ -7,7 +7,6 @@ os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # Else it fetches a list at
 import json
 
 import litellm
-from pydantic import BaseModel
 
 from flows import (
     API_KEY,
@@ -22,6 +21,7 @@ from flows import (
     holds,
     same,
 )
+from shapes import City
 
 litellm.telemetry = False
 flows = Flows()
@@ -34,11 +34,6 @@ PARAMETERS = {
     "required": ["city"],
 }
 FUNCTION = {"name": "get_weather", "description": "The weather.", "parameters": PARAMETERS}
-
-
-class City(BaseModel):
-    name: str
-    population: int
 
 
 def text(response):

@@ -1,7 +1,6 @@
 """openai (Python): raw calls, stream helpers, parsing, stored responses."""
 
 import json
-from typing import Literal
 
 import openai
 from openai import AsyncOpenAI, OpenAI
@@ -21,6 +20,7 @@ from flows import (
     holds,
     same,
 )
+from shapes import City, Place
 
 flows = Flows()
 client = OpenAI(base_url=BASE_URL, api_key=API_KEY)
@@ -42,18 +42,6 @@ CALCULATOR = {
     "description": "Calculates.",
     "format": {"type": "grammar", "syntax": "lark", "definition": "start: /[a-z ]+/"},
 }
-
-
-class City(BaseModel):
-    name: str
-    population: int
-
-
-class Place(BaseModel):
-    """What a place is. It has few words, as a small model with many says them for ever."""
-
-    kind: Literal["city", "river"]
-    is_capital: bool
 
 
 class GetWeather(BaseModel):

@@ -1,8 +1,5 @@
 """pydantic-ai with `OpenAIResponsesModel`."""
 
-from typing import Literal
-
-from pydantic import BaseModel
 from pydantic_ai import Agent, ModelHTTPError, NativeOutput, PromptedOutput
 from pydantic_ai.exceptions import ModelContextWindowExceededError
 from pydantic_ai.models.openai import OpenAIResponsesModel, OpenAIResponsesModelSettings
@@ -22,23 +19,10 @@ from flows import (
     holds,
     same,
 )
+from shapes import City, Place
 
 flows = Flows()
 provider = OpenAIProvider(base_url=BASE_URL, api_key=API_KEY)
-
-
-class City(BaseModel):
-    """A city."""
-
-    name: str
-    population: int
-
-
-class Place(BaseModel):
-    """What a place is. It has few words, as a small model with many says them for ever."""
-
-    kind: Literal["city", "river"]
-    is_capital: bool
 
 
 def get_weather(city: str) -> str:
