@@ -1,14 +1,11 @@
-"""Writes `conformance/antiphon.toml`: antiphon with a model that does what the suite's cases need.
+"""Makes `conformance/antiphon.toml`: antiphon with a model that does what the suite's cases need.
 
-python tools/conformance_script.py           write it
-python tools/conformance_script.py --check   fail if what is written is not what would be
+`build_spec` writes and checks it.
 """
 
-import argparse
 import hashlib
 import json
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +20,7 @@ _WINDOW = 2000
 
 _HEAD = """\
 # antiphon as the conformance suite runs it, from the suite's behaviours.
-# Written by tools/conformance_script.py.
+# Written by tools/build_spec.py.
 #
 # The keys are `sk-conformance-first` and `sk-conformance-second`.
 
@@ -42,19 +39,9 @@ context_window = {window}
 """
 
 
-def main() -> int:
-    """Write or check the file; the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true")
-    check = parser.parse_args().check
-    written = text(yaml.safe_load(SOURCE.read_text(encoding="utf-8")))
-    current = TARGET.read_text(encoding="utf-8") if TARGET.exists() else None
-    if check:
-        if written != current:
-            print(f"{TARGET} is out of date: run tools/conformance_script.py", file=sys.stderr)
-        return int(written != current)
-    TARGET.write_text(written, encoding="utf-8")
-    return 0
+def generated() -> dict[Path, str]:
+    """The file, from the suite's behaviours."""
+    return {TARGET: text(yaml.safe_load(SOURCE.read_text(encoding="utf-8")))}
 
 
 def text(behaviours: dict[str, Any]) -> str:
@@ -97,7 +84,3 @@ def _toml(value: Any) -> str:
 
 def _hash(name: str) -> str:
     return f"sha256:{hashlib.sha256(f'sk-conformance-{name}'.encode()).hexdigest()}"
-
-
-if __name__ == "__main__":
-    sys.exit(main())
