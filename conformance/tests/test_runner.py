@@ -1,12 +1,17 @@
 """Cases are run, and come out as they should."""
 
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
 import pytest
-from replays import ASK, case, replayed
+from listening import listening
+from replays import ASK, TRANSCRIPTS, case, replayed
 
 from responses_conformance.config import Config, ConfigError
 from responses_conformance.exchange import Unreachable
 from responses_conformance.results import Verdict
 from responses_conformance.runner import run
+from responses_conformance.transcripts import load
 
 
 def outcome(one, transcript="valid/text", **options):
@@ -148,3 +153,39 @@ def test_expected_failures_that_are_no_map_are_refused(tmp_path):
     file.write_text("- T-1\n", encoding="utf-8")
     with pytest.raises(ConfigError):
         run(Config(base_url="http://127.0.0.1:9/v1", model="m", expected_failures=file), [])
+
+
+class Stalling(BaseHTTPRequestHandler):
+    """Answers with the first `count` events of a stream, and says nothing more until it is let."""
+
+    protocol_version = "HTTP/1.1"
+    body = load(TRANSCRIPTS / "valid/text.sse").body
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["content-length"]))
+        events = self.body.split(b"\n\n")[: self.server.count]
+        if events:
+            self.send_response(200)
+            self.send_header("content-type", "text/event-stream")
+            self.send_header("connection", "close")
+            self.end_headers()
+            self.wfile.write(b"\n\n".join(events) + b"\n\n")
+        self.server.let.wait(30)
+        self.close_connection = True
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.mark.parametrize(("count", "said"), [(0, "no answer within"), (3, "did not end within")])
+def test_what_takes_longer_than_the_suite_waits_is_an_error_of_the_suite(count, said):
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Stalling)
+    server.count, server.let = count, threading.Event()
+    with listening(server) as url:
+        report = run(Config(base_url=url, model="m", claims=("core",), timeout=0.2), [case(ASK)])
+        server.let.set()
+    result = report.cases[0]
+    assert result.verdict is Verdict.ERROR
+    assert said in result.reasons[0] and "--timeout" in result.reasons[0]
+    broken = [rule.rule.id for rule in report.rules if rule.verdict is Verdict.FAIL]
+    assert not broken

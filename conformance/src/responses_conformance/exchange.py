@@ -17,7 +17,8 @@ _SECRET_HEADERS = ("authorization", "x-api-key", "cookie", "set-cookie")
 class Exchange:
     """A request and its answer. Times are seconds since the request was sent: `first` when the
     first byte of the body came, `longest` the longest silence after it. `left` is whether the suite
-    went away before the end. Headers with secrets are kept without them."""
+    went away before the end, `out_of_time` whether it did so for its own limit. Headers with
+    secrets are kept without them."""
 
     method: str
     path: str
@@ -30,6 +31,7 @@ class Exchange:
     longest: float = 0.0
     total: float = 0.0
     left: bool = False
+    out_of_time: bool = False
     case: str = ""
     step: str = ""
 
@@ -62,6 +64,16 @@ class Exchange:
 
 class Unreachable(Exception):
     """The server did not answer. Says why."""
+
+
+class OutOfTime(Unreachable):
+    """The suite waited no longer, so whether the server would have answered is not known."""
+
+    def __init__(self, asked: str, seconds: float, came: str = "no answer") -> None:
+        super().__init__(
+            f"{asked}: {came} within {seconds:g} s, the suite's own limit; a slow server needs more "
+            "with --timeout, or --max-output-tokens"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +114,8 @@ class Client:
         self._http.close()
 
     def send(self, request: Request) -> Exchange:
-        """The exchange that a request makes. Raises `Unreachable`."""
+        """The exchange that a request makes. Raises `Unreachable`, and `OutOfTime` where not even
+        the answer's headers came in time."""
         headers = dict(request.headers)
         if request.key is not None:
             headers["authorization"] = f"Bearer {request.key}"
@@ -129,6 +142,8 @@ class Client:
                 }
                 exchange = replace(exchange, status=answer.status_code, headers=answered)
                 return self._read(answer, exchange, request.leave, began)
+        except (httpx.ReadTimeout, httpx.WriteTimeout) as error:
+            raise OutOfTime(f"{request.method} {url}", self._timeout) from error
         except httpx.HTTPError as error:
             if exchange.status:  # The body broke off, which is for the rules to judge.
                 return replace(exchange, total=time.monotonic() - began)
@@ -142,6 +157,7 @@ class Client:
         last = began
         left = threading.Event()
         timer = None
+        out_of_time = False
         if leave is not None and leave.seconds is not None:
             timer = threading.Timer(leave.seconds, _go_away, (answer, left))
             timer.start()
@@ -161,7 +177,10 @@ class Client:
                         left.set()
                         break
                 if now - began > self._timeout:
+                    out_of_time = True
                     break
+        except httpx.ReadTimeout:
+            out_of_time = True
         except (httpx.HTTPError, OSError):
             pass  # The body broke off, or the suite went away; the rules judge what is there.
         finally:
@@ -173,7 +192,8 @@ class Client:
             first=first,
             longest=longest,
             total=time.monotonic() - began,
-            left=left.is_set(),
+            left=left.is_set() or out_of_time,
+            out_of_time=out_of_time,
         )
 
 

@@ -70,7 +70,8 @@ class Judge:
 
 
 def judge_exchange(exchange: Exchange, schemas: Schemas) -> Seen:
-    """Judge an exchange by itself. A stream that the suite left is not judged by its end."""
+    """Judge an exchange by itself. A stream that the suite left is not judged by its end, and any
+    other body that it left not at all."""
     seen = Seen(exchange)
     if exchange.status >= 400:
         seen.body = exchange.json
@@ -87,7 +88,7 @@ def judge_exchange(exchange: Exchange, schemas: Schemas) -> Seen:
             schemas.judge("Error", seen.body, "the error", seen.findings)
     elif exchange.streamed:
         _stream(seen, schemas)
-    else:
+    elif not exchange.left:
         _body(seen, schemas)
     return seen
 

@@ -10,7 +10,7 @@ import yaml
 
 from responses_conformance.cases import Case
 from responses_conformance.config import Config, ConfigError
-from responses_conformance.exchange import Client, Exchange, Request, Unreachable
+from responses_conformance.exchange import Client, Exchange, OutOfTime, Request, Unreachable
 from responses_conformance.judging import Judge
 from responses_conformance.results import (
     CaseResult,
@@ -130,6 +130,10 @@ class _Runner:
         except Missing as error:
             # What a step needs of an earlier answer is not there: the server's fault, if anything.
             return self._weighed(player.case, [*player.wrong, str(error)])
+        except OutOfTime as error:
+            # What was seen until then is the server's all the same.
+            if not player.wrong:
+                return Verdict.ERROR, (str(error),)
         except Unreachable as error:
             return self._weighed(player.case, [*player.wrong, f"no answer: {error}"])
         except Unreadable as error:

@@ -58,6 +58,8 @@ class SecondOpinion:
 
     def judge(self, exchange: Exchange, findings: Findings) -> None:
         """Judge an answer, and the request as well where it was accepted."""
+        if exchange.left and not exchange.streamed:
+            return
         request = self._request(exchange)
         if exchange.status < 400 and not exchange.left:
             self._note("the request", self._document.iter_request_errors(request), findings)

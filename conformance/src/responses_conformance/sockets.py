@@ -10,7 +10,7 @@ import httpx
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
-from responses_conformance.exchange import Exchange, Unreachable
+from responses_conformance.exchange import Exchange, OutOfTime, Unreachable
 
 #: How exchanges over a socket are told apart from those over HTTP.
 METHOD = "SOCKET"
@@ -30,8 +30,8 @@ class UpgradeRefused(Exception):
 class Socket:
     """A connection on which responses are made one after the other.
 
-    A message that waits longer than `timeout` seconds ends its turn. Raises `UpgradeRefused` and
-    `Unreachable`.
+    A message that waits longer than `timeout` seconds ends its turn, which is out of time then.
+    Raises `UpgradeRefused` and `Unreachable`.
     """
 
     def __init__(self, base_url: str, path: str, *, key: str | None, timeout: float) -> None:
@@ -57,7 +57,9 @@ class Socket:
             raise UpgradeRefused(
                 Exchange("GET", path, {}, b"", answer.status_code, told, bytes(answer.body or b""))
             ) from error
-        except (InvalidHandshake, OSError, TimeoutError) as error:
+        except TimeoutError as error:
+            raise OutOfTime(f"{url}", timeout, "the socket was not opened") from error
+        except (InvalidHandshake, OSError) as error:
             raise Unreachable(f"{url}: {type(error).__name__} {error}") from error
 
     def __enter__(self) -> Self:
@@ -72,7 +74,7 @@ class Socket:
         began = last = time.monotonic()
         first = longest = 0.0
         events: list[str] = []
-        closed = False
+        closed = out_of_time = False
         try:
             self._connection.send(message)
             while not _ended(events):
@@ -81,14 +83,16 @@ class Socket:
                 first, longest = (first, max(longest, now - last)) if events else (now - began, 0.0)
                 last = now
                 events.append(text if isinstance(text, str) else text.decode("utf-8", "replace"))
-        except (ConnectionClosed, TimeoutError):
+        except TimeoutError:
+            out_of_time = True
+        except ConnectionClosed:
             closed = True  # What is missing is for the rules to judge.
         refused = _refused(events)
         headers: dict[str, str] = {}
         if refused is not None:
             status, content, media = refused, events[-1].encode(), "application/json"
             headers = _headers(events[-1])
-        elif closed and not events:
+        elif (closed or out_of_time) and not events:
             status, content, media = 0, b"", ""
         else:
             status, content, media = 200, _as_stream(events), "text/event-stream"
@@ -103,6 +107,8 @@ class Socket:
             first,
             longest,
             time.monotonic() - began,
+            left=out_of_time,
+            out_of_time=out_of_time,
         )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from responses_conformance.cases import Case, behaviours
 from responses_conformance.config import Config
-from responses_conformance.exchange import Client, Exchange, Leave, Request
+from responses_conformance.exchange import Client, Exchange, Leave, OutOfTime, Request
 from responses_conformance.findings import difference
 from responses_conformance.judging import Judge, Seen
 from responses_conformance.results import Ledger
@@ -212,7 +212,13 @@ class Player:
             self.scope["headers"][name] = dict(exchange.headers)
             if seen.stream is not None:
                 self.scope["events"][name] = seen.body
+        self._in_time(exchange)
         return seen
+
+    def _in_time(self, exchange: Exchange) -> None:
+        if exchange.out_of_time:
+            asked = f"{exchange.method} {exchange.path}"
+            raise OutOfTime(asked, self.config.timeout, "the answer did not end")
 
     def _count(self, seen: Seen) -> None:
         """Rules that the case names count for its verdict."""
@@ -278,10 +284,12 @@ class Player:
         get = replace(get, case=self.case.id, step="retrieved")
         self.exchanges.append(get)
         again = self.judge.judge(get)
-        again.checked.add("FOLD-3")
-        judge_retrieved(again.body, response, f"GET {path}", again.findings)
+        if not get.left:
+            again.checked.add("FOLD-3")
+            judge_retrieved(again.body, response, f"GET {path}", again.findings)
         self.ledger.note(get, again.checked, again.findings)
         self._count(again)
+        self._in_time(get)
         if seen.stream is not None and (
             response.get("background") is True or "exact" in self.config.profiles
         ):
@@ -296,12 +304,13 @@ class Player:
         exchange = replace(exchange, case=self.case.id, step="resumed")
         self.exchanges.append(exchange)
         resumed = self.judge.judge(exchange)
-        if resumed.stream is not None:
+        if resumed.stream is not None and not exchange.left:
             resumed.checked.add("FOLD-4")
             told = tuple(frame.data for frame in resumed.stream.frames)
             judge_resumed(events, told, after, resumed.findings)
         self.ledger.note(exchange, resumed.checked, resumed.findings)
         self._count(resumed)
+        self._in_time(exchange)
 
 
 def _status_fits(status: int, wanted: Any) -> bool:
