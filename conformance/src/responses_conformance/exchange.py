@@ -71,8 +71,8 @@ class OutOfTime(Unreachable):
 
     def __init__(self, asked: str, seconds: float, came: str = "no answer") -> None:
         super().__init__(
-            f"{asked}: {came} within {seconds:g} s, the suite's own limit; a slow server needs more "
-            "with --timeout, or --max-output-tokens"
+            f"{asked}: {came} within {seconds:g} s, the suite's own limit; for a slow server raise "
+            "--timeout, or lower --max-output-tokens"
         )
 
 
