@@ -221,10 +221,13 @@ class Player:
             raise OutOfTime(asked, self.config.timeout, "the answer did not end")
 
     def _count(self, seen: Seen) -> None:
-        """Rules that the case names count for its verdict."""
-        for finding in seen.findings:
-            if finding.rule in self.case.rules:
-                self.wrong.append(f"{finding.rule} at {finding.where}: {finding.seen}")
+        """Rules that the case names count for its verdict. What breaks a rule in one place often
+        does so in every event, so it is told once for an exchange."""
+        for rule in self.case.rules:
+            found = [finding for finding in seen.findings if finding.rule == rule]
+            if found:
+                more = f", and in {len(found) - 1} more places" if len(found) > 1 else ""
+                self.wrong.append(f"{rule} at {found[0].where}: {found[0].seen}{more}")
 
     def _expect(self, step: Mapping[str, Any], seen: Seen) -> None:
         expected = step.get("expect", {})
