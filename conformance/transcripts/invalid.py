@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from made import (
@@ -20,8 +21,10 @@ from made import (
     written,
 )
 
-from responses_conformance.transcripts import Transcript
+from responses_conformance.transcripts import Transcript, load
 
+_VALID = Path(__file__).parent / "valid"
+_DONE = "data: [DONE]\n\n"
 _TEXT = "response.output_text"
 _PART = "response.content_part"
 _ARGS = "response.function_call_arguments"
@@ -102,7 +105,8 @@ def _frames() -> dict[str, str]:
         "FRAME-4-id": body.replace(delta, "id: 4\n" + delta),
         "FRAME-4-empty-data": body.replace(delta, "data:\n\n" + delta),
         "FRAME-6-cut": body[: body.rindex("event:") + 60],
-        "FRAME-7-no-done": body.removesuffix("data: [DONE]\n\n"),
+        # Exact but for this.
+        "FRAME-7-no-done": load(_VALID / "text.sse").body.decode().removesuffix(_DONE),
         "FRAME-8-after-done": body + frame(events[-1]),
         "FRAME-9-two-lines": body.replace(delta, delta.replace(', "delta"', ',\ndata: "delta"')),
     }
@@ -110,7 +114,7 @@ def _frames() -> dict[str, str]:
 
 def _bodies() -> dict[str, str]:
     def lines(events: list[Event]) -> str:
-        return "".join(map(frame, events)) + "data: [DONE]\n\n"
+        return "".join(map(frame, events)) + _DONE
 
     events = numbered(_text())
     number = "sequence_number"
@@ -410,7 +414,7 @@ def _others() -> dict[str, Transcript]:
     body = written(text).encode()
     events = numbered(text)
     last = text[-1]["response"]
-    resumed = "".join(map(frame, events[6:])) + "data: [DONE]\n\n"
+    resumed = "".join(map(frame, events[6:])) + _DONE
     renumbered = "".join(frame({**e, "sequence_number": n}) for n, e in enumerate(events[6:], 6))
     broken = body.replace(b"Hel", b"Hel\xc3")
     return {
@@ -422,12 +426,10 @@ def _others() -> dict[str, Transcript]:
         "FOLD-3-more-fields": Transcript(body, retrieved={**last, "background": True}),
         "FOLD-4-from-the-beginning": Transcript(body, resumed={5: body}),
         "FOLD-4-one-too-many": Transcript(
-            body, resumed={5: ("".join(map(frame, events[5:])) + "data: [DONE]\n\n").encode()}
+            body, resumed={5: ("".join(map(frame, events[5:])) + _DONE).encode()}
         ),
         "FOLD-4-one-too-few": Transcript(body, resumed={4: resumed.encode()}),
-        "FOLD-4-other-numbers": Transcript(
-            body, resumed={3: (renumbered + "data: [DONE]\n\n").encode()}
-        ),
+        "FOLD-4-other-numbers": Transcript(body, resumed={3: (renumbered + _DONE).encode()}),
     }
 
 

@@ -40,7 +40,7 @@ def judge_stream(
     life = _Lifecycle(frames, findings, whole=after is None)
     life.run()
     judged.response, judged.cancelled = life.response, life.cancelled
-    if life.ended and not frames.done and not frames.cut:
+    if schemas.exact and life.ended and not frames.done and not frames.cut:
         findings.add("FRAME-7", "the end", "no [DONE]")
     if after is None and frames.readable:
         _items(frames, judged.response, findings)
@@ -160,7 +160,9 @@ class _Lifecycle:
         first = self._first = self._first or response
         if response.get("id") != first.get("id"):
             add("LIFE-6", where, f"{shown(response.get('id'))}, was {shown(first.get('id'))}")
-        changed = [name for name in _IDENTITY if response.get(name) != first.get(name)]
+        # What one of both lacks is for the shapes to judge.
+        known = [name for name in _IDENTITY if name in response and name in first]
+        changed = [name for name in known if response[name] != first[name]]
         if changed:
             seen = ", ".join(f"{name} {shown(response.get(name))}" for name in changed)
             add("LIFE-9", where, seen)

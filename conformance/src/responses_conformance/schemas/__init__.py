@@ -36,6 +36,7 @@ class Schemas:
     """Judges values by the schemas of one level, or by both. `exact` asks for antiphon's own."""
 
     def __init__(self, *, exact: bool = False) -> None:
+        self.exact = exact
         self._levels = [("SHAPE-1", _definitions("must"))]
         if exact:
             self._levels.append(("SHAPE-2", _definitions("exact")))
