@@ -62,7 +62,8 @@ def test_what_one_snapshot_lacks_is_a_fault_of_its_shape_and_no_change(schemas):
     event = json.loads(first.partition(b"data: ")[2])
     del event["response"]["created_at"]
     first = b"event: response.created\ndata: " + json.dumps(event).encode()
-    findings = judge(Transcript(first + b"\n\n" + rest), schemas)[0]
+    headers = {"content-type": "text/event-stream"}
+    findings = judge(Transcript(first + b"\n\n" + rest, headers=headers), schemas)[0]
     assert {finding.rule for finding in findings} == {"SHAPE-1"}
 
 
