@@ -1,5 +1,6 @@
 """Cases are run, and come out as they should."""
 
+import contextlib
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -156,7 +157,8 @@ def test_expected_failures_that_are_no_map_are_refused(tmp_path):
 
 
 class Stalling(BaseHTTPRequestHandler):
-    """Answers with the first `count` events of a stream, and says nothing more until it is let."""
+    """Answers with the first `count` events of a stream. After them it is silent, or only shows
+    that it lives, until it is let go."""
 
     protocol_version = "HTTP/1.1"
     body = load(TRANSCRIPTS / "valid/text.sse").body
@@ -170,22 +172,33 @@ class Stalling(BaseHTTPRequestHandler):
             self.send_header("connection", "close")
             self.end_headers()
             self.wfile.write(b"\n\n".join(events) + b"\n\n")
-        self.server.let.wait(30)
+        with contextlib.suppress(OSError):
+            while not self.server.let.wait(0.01):
+                if events and self.server.lives:
+                    self.wfile.write(b": here\n\n")
         self.close_connection = True
 
     def log_message(self, *_):
         pass
 
 
-@pytest.mark.parametrize(("count", "said"), [(0, "no answer within"), (3, "did not end within")])
-def test_what_takes_longer_than_the_suite_waits_is_an_error_of_the_suite(count, said):
+def stalled(count, *, lives=False):
+    """How a case comes out against a server that stalls, and the rules that it broke."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), Stalling)
-    server.count, server.let = count, threading.Event()
+    server.count, server.lives, server.let = count, lives, threading.Event()
     with listening(server) as url:
         report = run(Config(base_url=url, model="m", claims=("core",), timeout=0.2), [case(ASK)])
         server.let.set()
-    result = report.cases[0]
+    return report.cases[0], [r.rule.id for r in report.rules if r.verdict is Verdict.FAIL]
+
+
+@pytest.mark.parametrize(("count", "said"), [(0, "no answer within"), (3, "did not end within")])
+def test_what_takes_longer_than_the_suite_waits_is_an_error_of_the_suite(count, said):
+    result, broken = stalled(count, lives=True)
     assert result.verdict is Verdict.ERROR
     assert said in result.reasons[0] and "--timeout" in result.reasons[0]
-    broken = [rule.rule.id for rule in report.rules if rule.verdict is Verdict.FAIL]
     assert not broken
+
+
+def test_a_stream_that_falls_silent_has_no_end():
+    assert stalled(3)[1] == ["LIFE-3"]

@@ -30,8 +30,8 @@ class UpgradeRefused(Exception):
 class Socket:
     """A connection on which responses are made one after the other.
 
-    A message that waits longer than `timeout` seconds ends its turn, which is out of time then.
-    Raises `UpgradeRefused` and `Unreachable`.
+    A turn ends where nothing comes for `timeout` seconds, and is out of time where it goes on for
+    longer. Raises `UpgradeRefused` and `Unreachable`.
     """
 
     def __init__(self, base_url: str, path: str, *, key: str | None, timeout: float) -> None:
@@ -83,8 +83,12 @@ class Socket:
                 first, longest = (first, max(longest, now - last)) if events else (now - began, 0.0)
                 last = now
                 events.append(text if isinstance(text, str) else text.decode("utf-8", "replace"))
+                if now - began > self._timeout and not _ended(events):
+                    out_of_time = True
+                    break
         except TimeoutError:
-            out_of_time = True
+            # A turn that falls silent has no end; one that never began may still begin.
+            out_of_time, closed = not events, bool(events)
         except ConnectionClosed:
             closed = True  # What is missing is for the rules to judge.
         refused = _refused(events)
