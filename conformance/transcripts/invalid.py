@@ -20,6 +20,7 @@ from made import (
     whole,
     written,
 )
+from valid import annotated
 
 from responses_conformance.transcripts import Transcript, load
 
@@ -152,6 +153,10 @@ def _lives() -> dict[str, list[Event]]:
         "LIFE-5-text-after-the-end": [*text, text[4]],
         "LIFE-5-items-after-the-end": [*text[:2], life("completed"), *text[2:-1]],
         "LIFE-6-another-id": ended(text, lambda told: {**told, "id": "resp_2"}),
+        "LIFE-6-empty-id": [
+            {**e, "response": {**e["response"], "id": ""}} if "response" in e else e for e in text
+        ],
+        "LIFE-7-completed-without-status": ended(text, lambda told: {**told, "status": None}),
         "LIFE-7-completed-in-progress": ended(text, lambda told: {**told, "status": "in_progress"}),
         "LIFE-7-created-completed": changed(
             text, "response.created", response=response("completed")
@@ -219,6 +224,7 @@ def _items() -> dict[str, list[Event]]:
             lambda told: {**told, "output": [{**item, "id": "msg_2"}]},
         ),
         "ITEM-6-one-id": renamed(two, "msg_2", "msg_1"),
+        "ITEM-6-empty-id": renamed(text, "msg_1", ""),
         "ITEM-7-not-closed": without(text, "response.output_item.done"),
         "ITEM-7-call-not-closed": without(mixed, "response.output_item.done", 1),
         "ITEM-8-closed-twice": twice(text, "response.output_item.done"),
@@ -229,6 +235,10 @@ def _items() -> dict[str, list[Event]]:
         ),
         "ITEM-10-another-name": changed(
             args, "response.output_item.added", item={**args[2]["item"], "name": "f"}
+        ),
+        "ITEM-10-another-name-for-arguments": changed(args, f"{_ARGS}.done", name="f"),
+        "ITEM-10-another-namespace": changed(
+            args, "response.output_item.added", item={**args[2]["item"], "namespace": "agents"}
         ),
         "ITEM-11-filled-content": changed(text, "response.output_item.added", item=filled),
         "ITEM-11-filled-arguments": changed(
@@ -255,6 +265,11 @@ def _parts() -> dict[str, list[Event]]:
     spoken = {"type": "output_text", "text": "Hel", "annotations": [], "logprobs": []}
     short = {**item, "content": [{**item["content"][0], "text": "Hello"}]}
     silent = without(without(text, f"{_TEXT}.delta"), f"{_TEXT}.delta")
+    cited = annotated()
+    source = f"{_TEXT}.annotation.added"
+    bare = {**cited[-2]["item"], "content": item["content"]}
+    closed = at(thought, "response.output_item.done")
+    mute = {k: v for k, v in thought[closed]["item"].items() if k != "content"}
     return {
         "PART-1-not-announced": without(text, f"{_PART}.added"),
         "PART-1-reasoning": without(thought, f"{_PART}.added"),
@@ -298,9 +313,24 @@ def _parts() -> dict[str, list[Event]]:
             done(0, {**item, "content": []}),
             life("completed", [{**item, "content": []}]),
         ],
+        "TEXT-4-no-annotations": [*cited[:-2], done(0, bare), life("completed", [bare])],
+        "TEXT-4-reasoning-without-content": ended(
+            [*thought[:closed], done(0, mute), *thought[closed + 1 :]],
+            lambda told: {**told, "output": [mute, told["output"][1]]},
+        ),
         "TEXT-5-not-done": without(text, f"{_TEXT}.done"),
         "TEXT-6-done-twice": twice(text, f"{_TEXT}.done"),
         "TEXT-7-lost-log-probabilities": changed(text, f"{_TEXT}.delta", logprobs=[logprob]),
+        "TEXT-8-at-the-end-alone": without(cited, source),
+        "TEXT-8-another": changed(
+            cited, source, annotation={**cited[at(cited, source)]["annotation"], "url": "x"}
+        ),
+        "TEXT-8-another-index": changed(cited, source, annotation_index=1),
+        "TEXT-8-after-the-end": [
+            *without(cited, source)[:-2],
+            cited[at(cited, source)],
+            *cited[-2:],
+        ],
     }
 
 

@@ -37,9 +37,19 @@ def streams() -> dict[str, str]:
         "keep_alive": written([*START, life("in_progress"), *whole(text)[2:]]),
         "interleaved_calls": written(_interleaved()),
         "two_parts": written(_two_parts()),
-        "annotation": written(_annotated()),
+        "annotation": written(annotated()),
         "log_probabilities": written(_logprobs()),
         "hosted_search": written(_hosted()),
+        "announced_whole": written(_announced_whole()),
+        "unknown_part": written(_charted()),
+        "steered": written(
+            whole(
+                message(0, ["Hel"], status="incomplete"),
+                end="incomplete",
+                incomplete_details={"reason": "steered"},
+            )
+        ),
+        "nulls_and_absent_fields": written(_with_nulls()),
         "cancelled": written(_cancelled()),
         "incomplete_item": written(_incomplete()),
         "unknown_fields": written(_extended()),
@@ -84,7 +94,8 @@ def _two_parts() -> list[dict[str, Any]]:
 _ITEM_EVENTS = ("response.output_item.added", "response.output_item.done")
 
 
-def _annotated() -> list[dict[str, Any]]:
+def annotated() -> list[dict[str, Any]]:
+    """A message with a source."""
     events, item = message(0, ["Hello."])
     part = {**item["content"][0], "annotations": [_CITED]}
     item = {**item, "content": [part]}
@@ -122,6 +133,46 @@ def _hosted() -> list[dict[str, Any]]:
         done(0, _SEARCH),
     ]
     return whole((events, _SEARCH), message(1, ["Found."]))
+
+
+def _announced_whole() -> list[dict[str, Any]]:
+    """Items that no event fills come complete."""
+    output = [
+        {
+            "type": "mcp_approval_request",
+            "id": "mcpr_1",
+            "arguments": "{}",
+            "name": "look",
+            "server_label": "files",
+        },
+        {"type": "function_call_output", "id": "fco_1", "call_id": "call_9", "output": "7"},
+        {"type": "tool_search_output", "id": "tso_1", "execution": "server", "tools": []},
+    ]
+    output[1:] = [{**item, "status": "completed"} for item in output[1:]]
+    told = [([added(n, item), done(n, item)], item) for n, item in enumerate(output)]
+    return whole(*told, message(len(output), ["Done."]))
+
+
+def _charted() -> list[dict[str, Any]]:
+    """A part that the API does not know."""
+    chart = {"type": "acme:chart", "points": [1, 2]}
+    at = {"item_id": "msg_1", "output_index": 0, "content_index": 0}
+    item = {**_MESSAGE, "content": [chart]}
+    events = [
+        added(0, {**_MESSAGE, "status": "in_progress", "content": []}),
+        {"type": "response.content_part.added", **at, "part": {**chart, "points": []}},
+        {"type": "response.content_part.done", **at, "part": chart},
+        done(0, item),
+    ]
+    return whole((events, item))
+
+
+def _with_nulls() -> list[dict[str, Any]]:
+    """A server that leaves out at one time what is null at another."""
+    events = whole(message(0, ["Hello."]))
+    last = events[-1]["response"]
+    output = [{**item, "phase": None} for item in last["output"]]
+    return [*events[:-1], life("completed", output, conversation=None)]
 
 
 def _cancelled() -> list[dict[str, Any]]:

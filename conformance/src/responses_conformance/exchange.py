@@ -1,6 +1,5 @@
 """One request and what came back, over HTTP."""
 
-import json
 import threading
 import time
 from collections.abc import Mapping
@@ -8,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import httpx
+
+from responses_conformance.texts import parsed
 
 _SECRET = "(removed)"
 _SECRET_HEADERS = ("authorization", "x-api-key", "cookie", "set-cookie")
@@ -49,7 +50,7 @@ class Exchange:
     def json(self) -> Any:
         """The answer as JSON; None if it is none."""
         try:
-            return json.loads(self.content)
+            return parsed(self.content)
         except ValueError:
             return None
 
@@ -57,7 +58,7 @@ class Exchange:
     def asked(self) -> Any:
         """The request's body as JSON; None if it has none."""
         try:
-            return json.loads(self.request)
+            return parsed(self.request)
         except ValueError:
             return None
 

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from responses_conformance.texts import printable
+
 _SHOWN = 200
 
 
@@ -29,7 +31,7 @@ class Findings:
     def add(self, rule: str, where: str, seen: str, field: str | None = None) -> None:
         """Note that `rule` was broken at `where`."""
         place = f"{self.where}: {where}" if self.where and where else self.where or where
-        self.found.append(Finding(rule, place, seen, field))
+        self.found.append(Finding(rule, printable(place), printable(seen), field))
 
     def has(self, *names: str) -> bool:
         """Whether one of these rules was broken so far."""
@@ -50,22 +52,27 @@ def cut(text: str) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(text)} characters)"
 
 
-def difference(left: Any, right: Any, path: str = "") -> str | None:
-    """The first place where two JSON values differ, and how; None if they are equal."""
+def difference(left: Any, right: Any, path: str = "", *, nulls: bool = True) -> str | None:
+    """The first place where two JSON values differ, and how; None if they are equal.
+
+    Unless `nulls` count, a field that is null equals one that is not there.
+    """
     if isinstance(left, dict) and isinstance(right, dict):
         for key in [*left, *(key for key in right if key not in left)]:
             place = f"{path}.{key}" if path else key
+            if not nulls and left.get(key) is None and right.get(key) is None:
+                continue
             if key not in left or key not in right:
                 side = "second" if key in right else "first"
                 value = right[key] if key in right else left[key]
                 return f"{place} is only in the {side}: {shown(value)}"
-            found = difference(left[key], right[key], place)
+            found = difference(left[key], right[key], place, nulls=nulls)
             if found:
                 return found
         return None
     if isinstance(left, list) and isinstance(right, list):
         for index, (one, other) in enumerate(zip(left, right, strict=False)):
-            found = difference(one, other, f"{path}[{index}]")
+            found = difference(one, other, f"{path}[{index}]", nulls=nulls)
             if found:
                 return found
         if len(left) != len(right):

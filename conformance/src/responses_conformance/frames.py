@@ -1,12 +1,12 @@
 """Reads `text/event-stream` bytes as the WHATWG rules say, and judges the frames themselves."""
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from responses_conformance.findings import Findings, shown
+from responses_conformance.texts import parsed
 
 DONE = "[DONE]"
 _LINE = re.compile(rb"[^\r\n]*(?:\r\n?|\n|\Z)")
@@ -139,14 +139,10 @@ def read(content: bytes, findings: Findings) -> Frames:
 
 def _event(block: Block) -> dict[str, Any] | None:
     try:
-        event = json.loads(block.text, parse_constant=_refused)
+        event = parsed(block.text)
     except ValueError:
         return None
     return event if isinstance(event, dict) else None
-
-
-def _refused(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
 
 
 def _lines(content: bytes) -> Iterator[bytes]:

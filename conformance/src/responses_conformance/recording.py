@@ -5,6 +5,7 @@ from typing import Any
 
 from responses_conformance.exchange import Client, Request
 from responses_conformance.frames import blocks
+from responses_conformance.texts import parsed
 from responses_conformance.transcripts import Transcript
 
 _KEPT_HEADERS = ("content-type", "retry-after")
@@ -37,7 +38,7 @@ def _id(content: bytes) -> str | None:
     """The id of the response that a stream tells of."""
     for block in blocks(content):
         try:
-            response = json.loads(block.text)["response"]
+            response = parsed(block.text)["response"]
             return str(response["id"])
         except (ValueError, KeyError, TypeError):
             continue

@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from responses_conformance.frames import blocks
+from responses_conformance.texts import parsed
 from responses_conformance.transcripts import Transcript
 
 _FRAMES = re.compile(rb".*?(?:\r\n\r\n|\n\n|\r\r|\Z)", re.DOTALL)
@@ -86,7 +87,7 @@ def terminal(transcript: Transcript) -> dict[str, Any]:
     response: dict[str, Any] = {}
     for block in blocks(transcript.body):
         try:
-            event = json.loads(block.text)
+            event = parsed(block.text)
         except ValueError:
             continue
         if isinstance(event, dict) and isinstance(event.get("response"), dict):

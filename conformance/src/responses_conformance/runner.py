@@ -22,6 +22,7 @@ from responses_conformance.results import (
 from responses_conformance.schemas import Schemas
 from responses_conformance.second import SecondOpinion
 from responses_conformance.steps import Player, PremiseFailed
+from responses_conformance.texts import printable
 from responses_conformance.values import Missing, Unreadable
 
 
@@ -143,7 +144,7 @@ class _Runner:
         return self._weighed(player.case, player.wrong)
 
     def _weighed(self, case: Case, wrong: list[str]) -> tuple[Verdict, tuple[str, ...]]:
-        reasons = tuple(dict.fromkeys(wrong))
+        reasons = tuple(dict.fromkeys(map(printable, wrong)))
         if case.id in self._expected:
             why = self._expected[case.id]
             return (Verdict.EXPECTED, (why, *reasons)) if wrong else (Verdict.UNEXPECTED, (why,))

@@ -1,6 +1,5 @@
 """Turns over a WebSocket: one message is sent, and events come back until the turn ends."""
 
-import json
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -11,6 +10,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidSta
 from websockets.sync.client import ClientConnection, connect
 
 from responses_conformance.exchange import Exchange, OutOfTime, Unreachable
+from responses_conformance.texts import parsed
 
 #: How exchanges over a socket are told apart from those over HTTP.
 METHOD = "SOCKET"
@@ -118,7 +118,7 @@ class Socket:
 
 def _read(text: str) -> Mapping[str, Any]:
     try:
-        event = json.loads(text)
+        event = parsed(text)
     except ValueError:
         return {}
     return event if isinstance(event, dict) else {}

@@ -25,6 +25,7 @@ from responses_conformance.rules.bodies import (
 )
 from responses_conformance.rules.stream import Judged, judge_stream
 from responses_conformance.schemas import Schemas
+from responses_conformance.texts import parsed
 
 _MARK = b": @"
 
@@ -82,7 +83,7 @@ def parse(content: bytes) -> Transcript:
                 facts["headers"][key.strip().lower()] = held.strip()
             elif name in ("status", "request", "retrieved"):
                 try:
-                    facts[name] = json.loads(value)
+                    facts[name] = parsed(value)
                 except ValueError as error:
                     raise TranscriptError(f"@{name} is no JSON: {error}") from error
             else:

@@ -12,6 +12,7 @@ from typing import Any
 import jsonschema_rs
 
 from responses_conformance.findings import shown
+from responses_conformance.texts import parsed
 
 _STEP = re.compile(r"\.?([^.\[\]]+)|\[([^\]]*)\]")
 _HOLE = re.compile(r"\{\{\s*([^{}]+?)\s*\}\}")
@@ -187,7 +188,7 @@ def _number(value: Any) -> bool:
 def _json(value: Any, wanted: Any) -> bool:
     """Whether a text is JSON that fits: by paths, or, under `$schema`, by a schema."""
     try:
-        content = json.loads(value)
+        content = parsed(value)
     except (TypeError, ValueError):
         return False
     if isinstance(wanted, Mapping) and "$schema" in wanted:

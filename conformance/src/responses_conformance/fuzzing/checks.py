@@ -1,6 +1,5 @@
 """What every answer to a made-up request is held to. schemathesis loads this module by its name."""
 
-import json
 import re
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -11,6 +10,7 @@ from responses_conformance.exchange import Exchange
 from responses_conformance.findings import Finding
 from responses_conformance.judging import judge_exchange
 from responses_conformance.schemas import Schemas
+from responses_conformance.texts import parsed
 from responses_conformance.values import Missing, at
 
 _SCHEMAS = Schemas(exact=True)
@@ -85,7 +85,7 @@ def place_exists(param: str, exchange: Exchange) -> bool:
     if any(param.startswith(unquote(name)) for name in parse_qs(address.query, True)):
         return True
     try:
-        body = json.loads(exchange.request)
+        body = parsed(exchange.request)
     except ValueError:
         body = None
     if param in ("body", "input") or re.fullmatch(r"[\w.-]+(\[\])?", param):
@@ -102,7 +102,7 @@ def place_exists(param: str, exchange: Exchange) -> bool:
 
 def _error(response: Any) -> dict[str, Any] | None:
     try:
-        error = json.loads(response.content)["error"]
+        error = parsed(response.content)["error"]
     except (ValueError, KeyError, TypeError):
         return None
     return error if isinstance(error, dict) else None

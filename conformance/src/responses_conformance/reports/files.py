@@ -20,7 +20,7 @@ def write(report: Report, file: Path) -> None:
     if form is None:
         raise ValueError(f"{file}: a report is one of {', '.join(forms)}")
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(form(report), encoding="utf-8")
+    file.write_text(form(report), encoding="utf-8", errors="backslashreplace")
 
 
 def as_json(report: Report) -> str:

@@ -10,6 +10,7 @@ from responses_conformance import __version__
 from responses_conformance.exchange import Exchange
 from responses_conformance.reports.console import rows
 from responses_conformance.results import BAD, Report, Verdict
+from responses_conformance.texts import parsed
 from responses_conformance.words import NOBODY, breaks
 
 _MOST_BYTES = 20_000
@@ -59,7 +60,7 @@ def _answered(exchange: Exchange) -> str:
 def _body(content: bytes) -> str:
     text = content[:_MOST_BYTES].decode("utf-8", "replace")
     try:
-        text = json.dumps(json.loads(content), ensure_ascii=False, indent=1)[:_MOST_BYTES]
+        text = json.dumps(parsed(content), ensure_ascii=False, indent=1)[:_MOST_BYTES]
     except ValueError:
         pass  # A stream, or no JSON at all, is shown as it is.
     return text if len(content) <= _MOST_BYTES else f"{text}\n… ({len(content)} bytes)"

@@ -1,11 +1,11 @@
 """Judges bodies: responses that have ended, errors, and what was asked for again."""
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from responses_conformance.findings import Findings, difference, shown
 from responses_conformance.schemas import Schemas
+from responses_conformance.texts import parsed
 
 _FINAL = frozenset({"completed", "incomplete", "failed", "cancelled"})
 
@@ -77,7 +77,7 @@ def _calls(output: list[Any], where: str, findings: Findings) -> None:
 
 def _is_object(text: str) -> bool:
     try:
-        return isinstance(json.loads(text), dict)
+        return isinstance(parsed(text), dict)
     except ValueError:
         return False
 
@@ -93,7 +93,7 @@ def judge_error(
     if status == 429 and "retry-after" not in headers:
         findings.add("FAULT-6", where, "no Retry-After")
     try:
-        body = json.loads(content)
+        body = parsed(content)
     except ValueError:
         findings.add("FAULT-1", where, shown(content.decode("utf-8", "replace")))
         return None
@@ -123,7 +123,7 @@ def judge_retrieved(
     """Hold a response that was retrieved against the terminal one of its stream."""
     if terminal is None:
         return
-    found = difference(terminal, retrieved)
+    found = difference(terminal, retrieved, nulls=False)
     if found:
         findings.add("FOLD-3", where, f"{found} (first: streamed, second: retrieved)")
 

@@ -5,7 +5,16 @@ from typing import Any
 
 from responses_conformance.findings import Findings, shown
 from responses_conformance.frames import Frame
-from responses_conformance.rules.kinds import CALL_FIELDS, CALLS, INDEX, PARTS, TEXT, text_field
+from responses_conformance.rules.kinds import (
+    ANNOTATION,
+    CALL_FIELDS,
+    CALLS,
+    FILLED,
+    INDEX,
+    PARTS,
+    TEXT,
+    text_field,
+)
 from responses_conformance.rules.parts import Call, Part, report
 
 
@@ -32,6 +41,10 @@ class Item:
             part.sure = False
         if self.call is not None:
             self.call.sure = False
+
+
+#: What of an item never changes.
+_FIXED = ("type", "call_id", "name", "namespace")
 
 
 class Items:
@@ -80,6 +93,8 @@ class Items:
             self._text(item, frame)
         elif frame.kind in CALLS:
             self._call(item, frame)
+        elif frame.kind == ANNOTATION:
+            self._annotation(item, frame)
 
     def end(self, status: str | None) -> None:
         """Judge what is left at the end of a stream whose response has this status."""
@@ -111,17 +126,18 @@ class Items:
             self._findings.add("ITEM-2", frame.where, seen)
             self.sure = False
         identity = added.get("id")
-        if identity and any(other.added.get("id") == identity for other in self._items.values()):
+        others = [other.added.get("id") for other in self._items.values()]
+        if identity == "" or (identity is not None and identity in others):
             if known is None:
                 self._findings.add("ITEM-6", frame.where, shown(identity))
             self.sure = False
         self._items[index] = item
-        filled = [name for name in ("content", "summary", "arguments", "input") if added.get(name)]
+        filled = [name for name in FILLED.get(item.kind, ()) if added.get(name)]
         if filled:
             seen = ", ".join(f"{name} {shown(added[name])}" for name in filled)
             self._findings.add("ITEM-11", frame.where, seen)
             item.sure = False
-        if added.get("status") not in (None, "in_progress"):
+        if item.kind in FILLED and added.get("status") not in (None, "in_progress"):
             self._findings.add("ITEM-12", frame.where, f"status {added['status']}")
         if item.kind in CALL_FIELDS:
             item.call = Call(item.kind, sure=item.sure)
@@ -142,9 +158,7 @@ class Items:
         where, add = frame.where, self._findings.add
         if done.get("id") != item.added.get("id"):
             add("ITEM-5", where, f"{shown(done.get('id'))}, was {shown(item.added.get('id'))}")
-        changed = [
-            name for name in ("type", "call_id", "name") if done.get(name) != item.added.get(name)
-        ]
+        changed = [name for name in _FIXED if done.get(name) != item.added.get(name)]
         if changed:
             seen = ", ".join(f"{name} {shown(done.get(name))}" for name in changed)
             add("ITEM-10", where, seen)
@@ -163,16 +177,22 @@ class Items:
                 if part.sure:
                     self._findings.add("PART-3", frame.where, f"{name}[{index}] is open")
                 sure = False
-            elif part.sure and part.done is None and done.get("status") == "completed":
+            elif part.untold and done.get("status") == "completed":
                 self._findings.add("TEXT-5", frame.where, f"{name}[{index}]")
             sure = sure and part.sure
         if not sure:
             return
         for name in ("content", "summary"):
             ended = done.get(name)
-            if not isinstance(ended, list) or item.kind not in ("message", "reasoning"):
+            if item.kind not in ("message", "reasoning"):
                 continue
             told = [part for (held, _), part in sorted(item.parts.items()) if held == name]
+            # Of all others the shape says that they are missing.
+            if ended is None and told and (item.kind, name) == ("reasoning", "content"):
+                seen = f"told {shown([part.final for part in told])}, closed without {name}"
+                self._findings.add("TEXT-4", frame.where, seen)
+            if not isinstance(ended, list):
+                continue
             if not told and ended:
                 words = [_words(part) for part in ended]
                 self._findings.add("TEXT-2", frame.where, f"no delta, then {shown(words)}")
@@ -234,6 +254,25 @@ class Items:
             return
         report(item.call.take(frame.data, done), frame, self._findings)
 
+        name = frame.data.get("name")
+        if item.sure and done and isinstance(name, str) and name != item.added.get("name"):
+            seen = f"name {shown(name)}, was {shown(item.added.get('name'))}"
+            self._findings.add("ITEM-10", frame.where, seen)
+
+    def _annotation(self, item: Item, frame: Frame) -> None:
+        key = self._key(item, "content", frame)
+        part = None if key is None else item.parts.get(key)
+        if key is None or "annotation" not in frame.data:
+            item.doubt()
+        elif part is None:
+            if item.sure:
+                self._findings.add("PART-1", frame.where, f"content[{key[1]}]")
+        elif part.final is not None:
+            if part.sure:
+                self._findings.add("TEXT-8", frame.where, "the part is closed")
+        else:
+            report(part.annotate(frame.data), frame, self._findings)
+
     @staticmethod
     def _key(item: Item, name: str, frame: Frame) -> tuple[str, int] | None:
         index = frame.data.get(INDEX[name])
@@ -243,8 +282,9 @@ class Items:
 
 
 def _words(part: Any) -> Any:
-    """The part's type and text, which is what its events tell of it."""
+    """The part's type, text and annotations, which is what its events tell of it."""
     if not isinstance(part, dict):
         return part
     kind = str(part.get("type"))
-    return {"type": kind, "text": part.get(text_field(kind))}
+    said = {"type": kind, "text": part.get(text_field(kind))}
+    return {**said, "annotations": part["annotations"]} if part.get("annotations") else said

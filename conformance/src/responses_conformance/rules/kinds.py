@@ -36,16 +36,27 @@ CALLS = {
     "response.custom_tool_call_input.done": ("custom_tool_call", "input", True),
 }
 CALL_FIELDS = {"function_call": "arguments", "custom_tool_call": "input"}
+#: What events fill of an item, by its type. Other items may be announced whole.
+FILLED = {
+    "message": ("content",),
+    "reasoning": ("content", "summary"),
+    "function_call": ("arguments",),
+    "custom_tool_call": ("input",),
+    "mcp_call": ("arguments",),
+}
 #: Which parts an item may hold, by its type and the name of its list.
 HOLDS = {
     ("message", "content"): frozenset({"output_text", "refusal"}),
     ("reasoning", "content"): frozenset({"reasoning_text"}),
     ("reasoning", "summary"): frozenset({"summary_text"}),
 }
+#: The parts that the API defines; any other may stand anywhere.
+KNOWN_PARTS = frozenset().union(*HOLDS.values())
 INDEX = {"content": "content_index", "summary": "summary_index"}
+ANNOTATION = "response.output_text.annotation.added"
 ITEMS = frozenset({"response.output_item.added", "response.output_item.done"})
 #: All events that belong to an item.
-OF_ITEMS = frozenset(TEXT) | frozenset(PARTS) | frozenset(CALLS) | ITEMS
+OF_ITEMS = frozenset(TEXT) | frozenset(PARTS) | frozenset(CALLS) | ITEMS | {ANNOTATION}
 
 
 def text_field(part_type: str) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 
 from responses_conformance.findings import Findings, shown
 from responses_conformance.frames import Frame
-from responses_conformance.rules.kinds import CALL_FIELDS, HOLDS, text_field
+from responses_conformance.rules.kinds import CALL_FIELDS, HOLDS, KNOWN_PARTS, text_field
 
 
 @dataclass
@@ -16,6 +16,7 @@ class Part:
     kind: str
     deltas: list[str] = field(default_factory=list)
     logprobs: list[Any] = field(default_factory=list)
+    annotations: list[Any] = field(default_factory=list)
     done: str | None = None
     final: dict[str, Any] | None = None
     sure: bool = True
@@ -25,10 +26,16 @@ class Part:
         """The text as far as it is known: that of its `done` event, or its deltas."""
         return "".join(self.deltas) if self.done is None else self.done
 
+    @property
+    def untold(self) -> bool:
+        """Whether no event told the whole text of the part, which is of a kind that has one."""
+        return self.sure and self.done is None and self.kind in KNOWN_PARTS
+
     def announced(self, part: dict[str, Any], item: str, name: str) -> list[tuple[str, str]]:
         """What is wrong with the part that was announced, as rules and what was seen."""
         wrong = []
-        if self.kind not in HOLDS.get((item, name), (self.kind,)):
+        held = HOLDS.get((item, name), frozenset({self.kind}))
+        if self.kind in KNOWN_PARTS and self.kind not in held:
             wrong.append(("PART-6", f"a part {self.kind} in the {name} of a {item}"))
             self.sure = False
         text = part.get(text_field(self.kind))
@@ -84,14 +91,31 @@ class Part:
         if part.get("type") != self.kind:
             self.sure = False
             return [("PART-6", f"announced as {self.kind}, closed as {part.get('type')}")]
+        wrong = self._annotated(part)
         text = part.get(text_field(self.kind))
         if not self.sure or not isinstance(text, str) or text == self.text:
-            return []
+            return wrong
         if text and self.done is None and not self.deltas:
             self.done = text
             return [("TEXT-2", f"no delta, then {shown(text)}")]
         self.sure = False
         return [("TEXT-3", f"told {shown(self.text)}, closed with {shown(text)}")]
+
+    def annotate(self, event: dict[str, Any]) -> list[tuple[str, str]]:
+        """Take in an annotation."""
+        expected, index = len(self.annotations), event.get("annotation_index")
+        self.annotations.append(event["annotation"])
+        if self.sure and isinstance(index, int) and index != expected:
+            return [("TEXT-8", f"annotation_index {index}, where {expected} is next")]
+        return []
+
+    def _annotated(self, part: dict[str, Any]) -> list[tuple[str, str]]:
+        """Hold the annotations that were added against those that the part is closed with."""
+        ended = part.get("annotations")
+        ended = [] if ended is None else ended
+        if not self.sure or ended == self.annotations or not isinstance(ended, list):
+            return []
+        return [("TEXT-8", f"added {shown(self.annotations)}, closed with {shown(ended)}")]
 
 
 @dataclass

@@ -153,12 +153,13 @@ class _Lifecycle:
         if not isinstance(response, dict):
             return
         status = response.get("status")
-        if isinstance(status, str) and status not in LIFECYCLE[frame.kind]:
-            add("LIFE-7", where, f"status {status}")
+        untold = status is None and frame.kind not in TERMINAL
+        if not untold and status not in LIFECYCLE[frame.kind]:
+            add("LIFE-7", where, f"status {shown(status)}")
         if frame.kind == "response.created" and response.get("output"):
             add("LIFE-10", where, shown(response["output"]))
         first = self._first = self._first or response
-        if response.get("id") != first.get("id"):
+        if response.get("id") != first.get("id") or response.get("id") == "":
             add("LIFE-6", where, f"{shown(response.get('id'))}, was {shown(first.get('id'))}")
         # What one of both lacks is for the shapes to judge.
         known = [name for name in _IDENTITY if name in response and name in first]
@@ -190,7 +191,7 @@ def _items(frames: Frames, response: dict[str, Any] | None, findings: Findings) 
         findings.add("FOLD-1", "the terminal response", seen)
         return
     for index, (one, other) in enumerate(zip(told, output, strict=False)):
-        found = difference(one, other)
+        found = difference(one, other, nulls=False)
         if found and items.in_order[index].sure:
             findings.add("FOLD-2", f"output[{index}] of the terminal response", found)
 

@@ -50,7 +50,11 @@ class Schemas:
         for rule, definitions in self._levels:
             if name == "Error" and rule == "SHAPE-1":
                 continue  # The FAULT rules say what is required of anyone.
-            errors = list(self._validator(rule, name, definitions).iter_errors(value))
+            try:
+                errors = list(self._validator(rule, name, definitions).iter_errors(value))
+            except ValueError as error:  # As it is nested too deeply.
+                findings.add(rule, where, f"it cannot be judged: {error}")
+                return
             for error in errors[:_MOST]:
                 path = list(error.instance_path)
                 place = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in path)
