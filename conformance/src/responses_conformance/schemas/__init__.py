@@ -52,8 +52,8 @@ class Schemas:
                 continue  # The FAULT rules say what is required of anyone.
             try:
                 errors = list(self._validator(rule, name, definitions).iter_errors(value))
-            except ValueError as error:  # As it is nested too deeply.
-                findings.add(rule, where, f"it cannot be judged: {error}")
+            except ValueError as deep:  # It is nested too deeply.
+                findings.add(rule, where, f"it cannot be judged: {deep}")
                 return
             for error in errors[:_MOST]:
                 path = list(error.instance_path)
