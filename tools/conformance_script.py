@@ -46,7 +46,7 @@ def generated() -> dict[Path, str]:
 
 def text(behaviours: dict[str, Any]) -> str:
     """The settings file, with a scene for each behaviour; what `text` says is said to all else."""
-    parts = [_HEAD.format(window=_WINDOW, first=_hash("first"), second=_hash("second"))]
+    parts = [_HEAD.format(window=_WINDOW, first=key_hash("first"), second=key_hash("second"))]
     for name, behaviour in behaviours.items():
         parts.append(_scene(name, behaviour["prompt"], behaviour["script"]))
     parts.append(_scene("everything else", None, behaviours["text"]["script"]))
@@ -82,5 +82,6 @@ def _toml(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _hash(name: str) -> str:
+def key_hash(name: str) -> str:
+    """What settings hold of the key `sk-conformance-NAME`."""
     return f"sha256:{hashlib.sha256(f'sk-conformance-{name}'.encode()).hexdigest()}"

@@ -17,6 +17,12 @@ from responses_conformance.config import ENVIRONMENT, Config, ConfigError, confi
 from responses_conformance.exchange import Client, Unreachable
 from responses_conformance.fuzzing.command import PHASES, SEED, FuzzingUnavailable, Job
 from responses_conformance.fuzzing.command import fuzz as run_fuzzing
+from responses_conformance.recorded import refusals as documented
+from responses_conformance.recorded.bodies import RecordedError
+from responses_conformance.recorded.bodies import load as load_bodies
+from responses_conformance.recorded.reports import as_json, markdown
+from responses_conformance.recorded.resending import BAD, Resent
+from responses_conformance.recorded.resending import resend as resent
 from responses_conformance.recording import record as recorded
 from responses_conformance.replaying import Replay
 from responses_conformance.reports.console import Console
@@ -194,6 +200,54 @@ def replay(file: Path, port: int, pause: float) -> None:
     click.echo(f"{file} at {server.url}")
     with contextlib.suppress(KeyboardInterrupt):
         server.serve_forever()
+
+
+@main.command()
+@click.argument("folders", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@_server_options
+@click.option("--claim", "claims", multiple=True, type=click.Choice(PROFILES))
+@click.option("--not-claimed", multiple=True, type=click.Choice(PROFILES))
+@click.option("--refusals", type=click.Path(exists=True, path_type=Path), help="Documented ones.")
+@click.option("--unused-refusals", is_flag=True, help="Refusals that nothing met are no failure.")
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Report, by request.")
+@click.option("--markdown", "table_file", type=click.Path(path_type=Path), help="Table by client.")
+def resend(
+    folders: tuple[Path, ...],
+    config_file: Path | None,
+    refusals: Path | None,
+    unused_refusals: bool,
+    json_file: Path | None,
+    table_file: Path | None,
+    **flags: Any,
+) -> None:
+    """Send recorded requests of clients again.
+
+    In the name of the model {request} stands for the name of a request. The exit status is 1 for
+    requests that were refused although that is not documented, or failed, and for documented
+    refusals that no request met.
+    """
+    config = _configured(flags, config_file)
+    try:
+        flows = load_bodies(folders)
+        known = documented.load(refusals) if refusals is not None else []
+        with started(config) as config:
+            report = resent(config, flows, known, _tell)
+    except (ConfigError, RecordedError, Unreachable) as error:
+        raise click.ClickException(str(error)) from error
+    if json_file is not None:
+        json_file.write_text(as_json(report), encoding="utf-8")
+    if table_file is not None:
+        table_file.write_text(markdown(report), encoding="utf-8")
+    click.echo(markdown(report))
+    for refusal in report.unused:
+        click.echo(f"no request met the documented refusal {refusal.name}")
+    bad = any(result.fate in BAD for result in report.results)
+    sys.exit(1 if bad or (report.unused and not unused_refusals) else 0)
+
+
+def _tell(result: Resent) -> None:
+    if result.why and result.refusal is None:
+        click.echo(f"{result.fate}: {result.request.name}: {result.why}")
 
 
 @main.command()

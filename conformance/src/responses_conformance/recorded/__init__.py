@@ -1,0 +1,1 @@
+"""Requests of real clients: recorded, and sent again to a server under test."""
