@@ -72,4 +72,4 @@ def _toml(value: Any) -> str:
 
 
 if __name__ == "__main__":
-    print(text([Path(name) for name in sys.argv[1:]]))  # noqa: T201
+    print(text([Path(name) for name in sys.argv[1:]]))

@@ -48,6 +48,30 @@ def tool_search_output_id() -> str:
     return f"tso_{secrets.token_hex(16)}"
 
 
+def local_shell_call_id() -> str:
+    return f"lsh_{secrets.token_hex(16)}"
+
+
+def local_shell_call_output_id() -> str:
+    return f"lsho_{secrets.token_hex(16)}"
+
+
+def shell_call_id() -> str:
+    return f"sh_{secrets.token_hex(16)}"
+
+
+def shell_call_output_id() -> str:
+    return f"sho_{secrets.token_hex(16)}"
+
+
+def apply_patch_call_id() -> str:
+    return f"apc_{secrets.token_hex(16)}"
+
+
+def apply_patch_call_output_id() -> str:
+    return f"apco_{secrets.token_hex(16)}"
+
+
 def call_id() -> str:
     return f"call_{secrets.token_hex(16)}"
 

@@ -291,6 +291,8 @@ def test_parts_of_reasoning_and_of_results_are_kept(gate: Gate):
     items = [
         {"type": "reasoning", "content": [{"type": "reasoning_text", "text": "hm"}]},
         {"type": "function_call", "content": ["the client's own"], "output": [5]},
+        {"type": "tool_search_output", "tools": [], "output": ["the client's own"]},
+        {"type": "shell_call_output", "output": [{"stdout": "a"}]},
         {"type": "function_call_output", "output": [{"type": "input_text", "text": "3 C"}]},
     ]
     assert gate.apply({"input": items}) == ({"input": items}, [])

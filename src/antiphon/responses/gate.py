@@ -30,6 +30,13 @@ _NO_SEARCH = Rule(
     "dropped", "The server runs no searches. Tools that wait to be found are shown at once."
 )
 
+#: Where items have content parts, by their types.
+_PART_FIELDS = {
+    "message": "content",
+    "function_call_output": "output",
+    "custom_tool_call_output": "output",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
@@ -289,8 +296,8 @@ def _parts(kind: str, item: Mapping[str, Any]) -> Iterator[tuple[str, int, dict[
     Only in the field where the item's kind has them: a field of another name is the sender's own
     and may hold anything. Reasoning has parts of its own, which are always read.
     """
-    field = "content" if kind == "message" else "output" if kind.endswith("_output") else ""
-    parts = item.get(field)
-    if isinstance(parts, list):
+    field = _PART_FIELDS.get(kind)
+    parts = item.get(field) if field is not None else None
+    if field is not None and isinstance(parts, list):
         for number, part in enumerate(parts):
             yield field, number, part

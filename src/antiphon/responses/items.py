@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 
 from antiphon import ids
+from antiphon.responses import shells
 from antiphon.responses.parts import answer_part, input_part, reasoning_parts
 from antiphon.responses.tools import effective_tools, model_name, tool_table
 from antiphon.turn import Call, CallResult, Entry, Message, Reasoning, Role
@@ -114,6 +115,8 @@ def _entries(item: Mapping[str, Any]) -> Iterator[Entry]:
                 yield CallResult(item["call_id"], _found(item["tools"]))
         case "additional_tools":
             pass  # They are among the tools.
+        case kind if kind in shells.FORMS:
+            yield shells.entry(item)
         case kind:
             raise ValueError(f"no model can be shown an item of type {kind}")
 
@@ -239,4 +242,5 @@ _KINDS: Mapping[str, tuple[Callable[[], str], Callable[[Mapping[str, Any]], Item
     "additional_tools": (ids.additional_tools_id, _additional_tools),
     "tool_search_call": (ids.tool_search_call_id, _tool_search_call),
     "tool_search_output": (ids.tool_search_output_id, _tool_search_output),
+    **shells.FORMS,
 }

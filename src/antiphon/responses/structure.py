@@ -22,6 +22,9 @@ _ANSWERS = {
     "function_call_output": ("function_call", "function call output"),
     "custom_tool_call_output": ("custom_tool_call", "custom tool call output"),
     "tool_search_output": ("tool_search_call", "tool search output"),
+    "local_shell_call_output": ("local_shell_call", "local shell call output"),
+    "shell_call_output": ("shell_call", "shell call output"),
+    "apply_patch_call_output": ("apply_patch_call", "apply patch call output"),
 }
 _CALLS = frozenset(call for call, _ in _ANSWERS.values())
 

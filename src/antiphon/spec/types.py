@@ -1441,16 +1441,82 @@ class InputCodeInterpreterCall(TypedDict):
     status: NotRequired[str | None]
 
 
-class InputLocalShellCall(TypedDict):
+InputLocalShellEnvironment: TypeAlias = dict[str, str]
+"""
+Variables of the environment by their names.
+"""
+
+
+class InputShellAction(TypedDict):
     """
-    A command that the model ran earlier on the client's machine.
+    Shell commands and their limits.
     """
 
-    type: Literal['local_shell_call']
-    call_id: str
-    action: JsonObject
-    id: NotRequired[str | None]
-    status: NotRequired[str | None]
+    commands: list[str]
+    timeout_ms: NotRequired[int | None]
+    max_output_length: NotRequired[int | None]
+
+
+class InputShellExit(TypedDict):
+    """
+    The command ended by itself.
+    """
+
+    type: Literal['exit']
+    exit_code: int
+
+
+class InputShellTimeout(TypedDict):
+    """
+    The command took too long and was stopped.
+    """
+
+    type: Literal['timeout']
+
+
+InputShellOutcome: TypeAlias = InputShellExit | InputShellTimeout
+
+
+class InputShellCommandOutput(TypedDict):
+    """
+    What one command printed and how it ended.
+    """
+
+    stdout: str
+    stderr: str
+    outcome: InputShellOutcome
+
+
+class InputPatchCreateFile(TypedDict):
+    """
+    A file was to be made.
+    """
+
+    type: Literal['create_file']
+    path: str
+    diff: str
+
+
+class InputPatchUpdateFile(TypedDict):
+    """
+    A file was to be changed.
+    """
+
+    type: Literal['update_file']
+    path: str
+    diff: str
+
+
+class InputPatchDeleteFile(TypedDict):
+    """
+    A file was to be deleted.
+    """
+
+    type: Literal['delete_file']
+    path: str
+
+
+InputPatchOperation: TypeAlias = InputPatchCreateFile | InputPatchUpdateFile | InputPatchDeleteFile
 
 
 class InputLocalShellCallOutput(TypedDict):
@@ -1472,7 +1538,7 @@ class InputShellCall(TypedDict):
 
     type: Literal['shell_call']
     call_id: str
-    action: JsonObject
+    action: InputShellAction
     environment: NotRequired[JsonObject | None]
     caller: NotRequired[JsonObject | None]
     id: NotRequired[str | None]
@@ -1486,7 +1552,7 @@ class InputShellCallOutput(TypedDict):
 
     type: Literal['shell_call_output']
     call_id: str
-    output: list[JsonObject]
+    output: list[InputShellCommandOutput]
     max_output_length: NotRequired[int | None]
     caller: NotRequired[JsonObject | None]
     id: NotRequired[str | None]
@@ -1500,7 +1566,7 @@ class InputApplyPatchCall(TypedDict):
 
     type: Literal['apply_patch_call']
     call_id: str
-    operation: JsonObject
+    operation: InputPatchOperation
     caller: NotRequired[JsonObject | None]
     id: NotRequired[str | None]
     status: NotRequired[str | None]
@@ -2018,6 +2084,7 @@ class OutputLocalShellCallOutput(TypedDict):
 
     type: Literal['local_shell_call_output']
     id: str
+    call_id: NotRequired[str]
     output: str
     status: ItemStatus
 
@@ -3185,6 +3252,31 @@ class InputConfigurationUpdate(TypedDict):
     reasoning: NotRequired[ReasoningOptions | None]
     text: NotRequired[TextOptions | None]
     id: NotRequired[str | None]
+
+
+class InputLocalShellAction(TypedDict):
+    """
+    A command and how it was run.
+    """
+
+    type: NotRequired[str | None]
+    command: list[str]
+    env: NotRequired[InputLocalShellEnvironment | None]
+    timeout_ms: NotRequired[int | None]
+    user: NotRequired[str | None]
+    working_directory: NotRequired[str | None]
+
+
+class InputLocalShellCall(TypedDict):
+    """
+    A command that the model ran earlier on the client's machine.
+    """
+
+    type: Literal['local_shell_call']
+    call_id: str
+    action: InputLocalShellAction
+    id: NotRequired[str | None]
+    status: NotRequired[str | None]
 
 
 class OutputToolSearchOutput(TypedDict):

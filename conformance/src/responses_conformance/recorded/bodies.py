@@ -19,6 +19,26 @@ HTTP = "http"
 HANDSHAKE = "websocket-handshake"
 FRAME = "websocket-frame"
 
+#: What answers a call, and the types of calls that it may answer.
+ANSWERS = {
+    "function_call_output": "function_call",
+    "custom_tool_call_output": "custom_tool_call",
+    "tool_search_output": "tool_search_call",
+    "local_shell_call_output": "local_shell_call",
+    "shell_call_output": "shell_call",
+    "apply_patch_call_output": "apply_patch_call",
+    "computer_call_output": "computer_call",
+}
+#: The type of item that an id's prefix tells of.
+PREFIXES = {
+    "msg": "message",
+    "rs": "reasoning",
+    "fc": "function_call",
+    "ctc": "custom_tool_call",
+    "tsc": "tool_search_call",
+    "cmp": "compaction",
+}
+
 _TRANSPORTS = (HTTP, HANDSHAKE, FRAME)
 _PLACEHOLDER = re.compile(r"[a-z]+_\d{8}")
 _BASE = re.compile(r"^/v1(?=/)")

@@ -12,27 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from responses_conformance.judging import Seen
-from responses_conformance.recorded.bodies import Recorded, is_placeholder
+from responses_conformance.recorded.bodies import ANSWERS, PREFIXES, Recorded, is_placeholder
 
-#: What answers a call, and the types of calls that it may answer.
-ANSWERS = {
-    "function_call_output": "function_call",
-    "custom_tool_call_output": "custom_tool_call",
-    "tool_search_output": "tool_search_call",
-    "local_shell_call_output": "local_shell_call",
-    "shell_call_output": "shell_call",
-    "apply_patch_call_output": "apply_patch_call",
-    "computer_call_output": "computer_call",
-}
-#: The type of item that an id's prefix tells of.
-PREFIXES = {
-    "msg": "message",
-    "rs": "reasoning",
-    "fc": "function_call",
-    "ctc": "custom_tool_call",
-    "tsc": "tool_search_call",
-    "cmp": "compaction",
-}
 _SEALED = "encrypted_content"
 
 
@@ -59,6 +40,8 @@ class Names:
         self._named: dict[str, Mapping[str, Any]] = {}
         self._taken: set[str] = set()
         self._own: set[str] = set()
+        #: Calls that a body refers to and does not answer yet.
+        self._referred: list[Mapping[str, Any]] = []
 
     def learn(self, request: Recorded, seen: Seen) -> None:
         """Take note of what the answer to a request told."""
@@ -103,6 +86,7 @@ class Names:
             conversation["id"] = self._owner(conversation["id"])
         items = body.get("input") if request.creates else body.get("items")
         if isinstance(items, list):
+            self._referred = []
             own = {item.get("call_id") for item in items if _is_call(item)}
             for item in items:
                 if isinstance(item, dict):
@@ -131,9 +115,10 @@ class Names:
 
     def _fill(self, item: dict[str, Any], own: set[Any], previous: Any) -> None:
         kind = item.get("type")
-        if kind == "item_reference" or kind is None and set(item) == {"id"}:
+        if kind == "item_reference" or (kind is None and set(item) == {"id"}):
             if is_placeholder(item.get("id")):
-                item["id"] = self._owner(item["id"])
+                placeholder, item["id"] = item["id"], self._owner(item["id"])
+                self._referred.append(self._named.get(placeholder, {}))
             return
         if kind in ANSWERS:
             self._answer(item, own, previous)
@@ -158,7 +143,12 @@ class Names:
         if call_id in self._known:
             item["call_id"] = self._known[str(call_id)]
         elif call_id not in own:
-            made = self._first(ANSWERS[str(item["type"])], str(call_id), response=previous)
+            kind = ANSWERS[str(item["type"])]
+            made = next((call for call in self._referred if call.get("type") == kind), None)
+            if made is None:
+                made = self._first(kind, str(call_id), response=previous)
+            else:
+                self._referred.remove(made)
             if made is None:
                 raise Unmet("it answers a call that the model did not make")
             item["call_id"] = self._known[str(call_id)] = str(made["call_id"])

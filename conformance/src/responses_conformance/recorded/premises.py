@@ -9,8 +9,15 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from responses_conformance.recorded.bodies import Flow, Recorded, is_placeholder
-from responses_conformance.recorded.names import ANSWERS, PREFIXES
+import jsonschema_rs
+
+from responses_conformance.recorded.bodies import (
+    ANSWERS,
+    PREFIXES,
+    Flow,
+    Recorded,
+    is_placeholder,
+)
 
 #: One of `text`, `reasoning`, `call` (with `arguments`) or `delay` (seconds).
 Step = dict[str, Any]
@@ -57,6 +64,8 @@ def _unseen(request: Recorded, seen: set[str]) -> list[dict[str, Any]]:
         if by_model and kind == "message" and item.get("role") in ("system", "developer"):
             continue
         alone = item.get("type") in ANSWERS and item.get("call_id") not in calls
+        if alone and any(_kind(one) == ANSWERS[str(item["type"])] for one in new):
+            alone = False  # The call is there as a reference.
         keys = {str(item[name]) for name in ("id", "call_id") if is_placeholder(item.get(name))}
         keys = keys or {json.dumps(item, sort_keys=True)}
         if (by_model or alone) and not keys & seen:
@@ -111,7 +120,20 @@ def _steps(item: Mapping[str, Any], request: Recorded) -> Iterator[Step]:
     elif kind in ("function_call", "custom_tool_call"):
         space = f"{item['namespace']}__" if item.get("namespace") else ""
         said = item["input"] if kind == "custom_tool_call" else item["arguments"]
-        yield {"call": f"{space}{item['name']}", "arguments": said}
+        yield _fitting({"call": f"{space}{item['name']}", "arguments": said}, request)
+
+
+def _fitting(call: Step, request: Recorded) -> Step:
+    """A call, with other arguments if the recorded ones do not fit a strict function: a server that
+    holds models to those lets nobody call it so."""
+    for tool, name in _tools(request.asked.get("tools")):
+        if name == call["call"] and tool.get("strict") and tool.get("type") == "function":
+            try:
+                fits = jsonschema_rs.is_valid(tool["parameters"], json.loads(call["arguments"]))
+            except ValueError:
+                fits = False
+            return call if fits else _call(tool, name)
+    return call
 
 
 def _any_call(request: Recorded, kind: str) -> Iterator[Step]:

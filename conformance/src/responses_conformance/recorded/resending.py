@@ -133,9 +133,7 @@ class _Sender:
         return self._weighed(request, exchange)
 
     def _request(self, request: Recorded) -> Request:
-        headers = {
-            name: value for name, value in request.headers.items() if name not in _LEFT_OUT
-        }
+        headers = {name: value for name, value in request.headers.items() if name not in _LEFT_OUT}
         content = b"" if request.body is None else self._content(request).encode()
         path = self._names.path(request)
         return Request(request.method, path, content, headers, key=self._config.api_key)
