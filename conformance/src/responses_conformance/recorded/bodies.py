@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 HTTP = "http"
 HANDSHAKE = "websocket-handshake"
@@ -86,7 +86,7 @@ class Recorded:
 Flow = tuple[Recorded, ...]
 
 
-def is_placeholder(value: object) -> bool:
+def is_placeholder(value: object) -> TypeGuard[str]:
     """Whether a value stands for an id that a server told."""
     return isinstance(value, str) and _PLACEHOLDER.fullmatch(value) is not None
 

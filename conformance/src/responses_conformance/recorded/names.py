@@ -128,10 +128,10 @@ class Names:
         made = self._first(kind, key, like=item) if is_placeholder(key) else None
         if made is not None:
             if is_placeholder(identity):
-                item["id"] = self._known[str(identity)] = str(made["id"])
+                item["id"] = self._known[identity] = str(made["id"])
             if is_placeholder(call_id) and isinstance(made.get("call_id"), str):
-                item["call_id"] = self._known[str(call_id)] = made["call_id"]
-                self._named[str(call_id)] = made
+                item["call_id"] = self._known[call_id] = made["call_id"]
+                self._named[call_id] = made
         if kind == "reasoning" and item.get(_SEALED) is not None:
             _unseal(item, made)
 
@@ -141,17 +141,17 @@ class Names:
         if not is_placeholder(call_id):
             return
         if call_id in self._known:
-            item["call_id"] = self._known[str(call_id)]
+            item["call_id"] = self._known[call_id]
         elif call_id not in own:
             kind = ANSWERS[str(item["type"])]
             made = next((call for call in self._referred if call.get("type") == kind), None)
             if made is None:
-                made = self._first(kind, str(call_id), response=previous)
+                made = self._first(kind, call_id, response=previous)
             else:
                 self._referred.remove(made)
             if made is None:
                 raise Unmet("it answers a call that the model did not make")
-            item["call_id"] = self._known[str(call_id)] = str(made["call_id"])
+            item["call_id"] = self._known[call_id] = str(made["call_id"])
 
     def _first(
         self,

@@ -57,7 +57,7 @@ def _unseen(request: Recorded, seen: set[str]) -> list[dict[str, Any]]:
     """The items of a request that an earlier answer must have made; they are seen from now on."""
     items = request.items
     calls = {item.get("call_id") for item in items if item.get("type") in ANSWERS.values()}
-    new = []
+    new: list[dict[str, Any]] = []
     for item in items:
         kind = _kind(item)
         by_model = kind in _MADE and (kind != "message" or item.get("role", "assistant") != "user")

@@ -9,7 +9,7 @@ from responses_conformance.config import Config
 from responses_conformance.exchange import Client, Exchange, Request, Unreachable
 from responses_conformance.findings import cut
 from responses_conformance.judging import Judge
-from responses_conformance.recorded.bodies import FRAME, HANDSHAKE, Flow, Recorded
+from responses_conformance.recorded.bodies import FRAME, HANDSHAKE, HTTP, Flow, Recorded
 from responses_conformance.recorded.names import Names, Unmet
 from responses_conformance.recorded.refusals import Refusal
 from responses_conformance.schemas import Schemas
@@ -117,7 +117,7 @@ class _Sender:
 
     def send(self, request: Recorded) -> Resent:
         """Send a request of the flow, if what it relies on is there."""
-        if request.transport != "http" and "websocket" not in self._config.profiles:
+        if request.transport != HTTP and "websocket" not in self._config.profiles:
             return Resent(request, Fate.UNSENT, "the server claims no WebSocket")
         try:
             if request.transport == HANDSHAKE:
@@ -166,6 +166,8 @@ class _Sender:
     def _weighed(self, request: Recorded, exchange: Exchange) -> Resent:
         seen = self._judge.judge(replace(exchange, case=request.name))
         status = exchange.status
+        if 200 <= status < 300:
+            self._names.learn(request, seen)
         broken = [f"{found.rule} at {found.where}: {found.seen}" for found in seen.findings]
         if broken or not 0 < status < 500:
             answer = [] if broken else [cut(exchange.content.decode("utf-8", "replace"))]
@@ -177,7 +179,6 @@ class _Sender:
             if refusal is None:
                 return Resent(request, Fate.REFUSED, why, status)
             return Resent(request, Fate.DOCUMENTED, why, status, refusal.name)
-        self._names.learn(request, seen)
         response = seen.response if request.creates else None
         if isinstance(response, dict) and response.get("status") == "failed":
             why = f"the response failed: {json.dumps(response.get('error'), ensure_ascii=False)}"
