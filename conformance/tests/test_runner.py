@@ -187,7 +187,7 @@ def stalled(count, *, lives=False):
     server = ThreadingHTTPServer(("127.0.0.1", 0), Stalling)
     server.count, server.lives, server.let = count, lives, threading.Event()
     with listening(server) as url:
-        report = run(Config(base_url=url, model="m", claims=("core",), timeout=0.2), [case(ASK)])
+        report = run(Config(base_url=url, model="m", claims=("core",), timeout=2), [case(ASK)])
         server.let.set()
     return report.cases[0], [r.rule.id for r in report.rules if r.verdict is Verdict.FAIL]
 
