@@ -83,6 +83,33 @@ def test_prompts_can_be_told_apart():
             "STR-01 is also",
         ),
         ("- [", "while parsing"),
+        ("- 1", "list of cases"),
+        ("id: X", "list of cases"),
+        (
+            "- {id: X, title: t, requirement: 5, source: [a], profile: core,"
+            " steps: [{request: GET /models}]}",
+            "requirement is no text",
+        ),
+        (
+            "- {id: X, title: t, requirement: It MUST., source: a, profile: core,"
+            " steps: [{request: GET /models}]}",
+            "source is no list",
+        ),
+        (
+            "- {id: X, title: t, requirement: It MUST., source: [a], profile: core,"
+            " steps: [request]}",
+            "'request' is none",
+        ),
+        (
+            "- {id: X, title: t, requirement: It MUST., source: [a], profile: core,"
+            " steps: [{request: GET /models, expect: {bdoy: {a: 1}}}]}",
+            "cannot look at bdoy",
+        ),
+        (
+            "- {id: X, title: t, requirement: It MUST., source: [a], profile: core,"
+            " steps: [{request: GET /models, premise: 3}]}",
+            "premise is no map",
+        ),
     ],
 )
 def test_a_case_that_cannot_be_read_is_refused_by_name(tmp_path, text, said):

@@ -10,6 +10,7 @@ from replays import ASK, TRANSCRIPTS, case, replayed
 
 from responses_conformance.config import Config, ConfigError
 from responses_conformance.exchange import Unreachable
+from responses_conformance.reports.files import write
 from responses_conformance.results import Verdict
 from responses_conformance.runner import run
 from responses_conformance.transcripts import load
@@ -154,6 +155,64 @@ def test_expected_failures_that_are_no_map_are_refused(tmp_path):
     file.write_text("- T-1\n", encoding="utf-8")
     with pytest.raises(ConfigError):
         run(Config(base_url="http://127.0.0.1:9/v1", model="m", expected_failures=file), [])
+
+
+class Plain(BaseHTTPRequestHandler):
+    """Answers all with one body, as a server does that knows nothing of the API."""
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["content-length"] or 0))
+        self.send_response(200)
+        self.send_header("content-type", self.server.media)
+        self.send_header("content-length", str(len(self.server.body)))
+        self.end_headers()
+        self.wfile.write(self.server.body)
+
+    do_GET = do_POST
+
+    def log_message(self, *_):
+        pass
+
+
+def plain(one, body, media="text/html"):
+    """What a run of a case comes to where every answer is this body."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Plain)
+    server.body, server.media = body, media
+    with listening(server) as url:
+        return run(Config(base_url=url, model="m", claims=("core",)), [one])
+
+
+@pytest.mark.parametrize("looked_at", [{"expect": {"stream": {"terminal": True}}}, {}])
+def test_what_is_no_stream_fails_a_case_that_asks_for_one(looked_at):
+    result = plain(case({**ASK, **looked_at}), b"<html></html>").cases[0]
+    assert result.verdict is Verdict.FAIL
+    assert "no stream, but text/html" in result.reasons[0]
+
+
+def test_what_is_no_json_is_no_premise_that_does_not_hold():
+    step = {"request": "POST /responses", "body": {"input": "hi"}}
+    result = plain(
+        case({**step, "premise": {"response": {"status": "completed"}}}), b"<html>"
+    ).cases[0]
+    assert result.verdict is Verdict.FAIL
+    assert "no JSON, but text/html" in result.reasons[0]
+
+
+def test_streams_with_other_line_ends_are_left_after_as_many_events():
+    body = load(TRANSCRIPTS / "valid/made_crlf.sse").body
+    step = {**ASK, "leave_after": {"events": 3}, "expect": {"stream": {"numbers": [0, 1, 2]}}}
+    result = plain(case(step), body, "text/event-stream").cases[0]
+    assert (result.verdict, result.reasons) == (Verdict.PASS, ())
+
+
+@pytest.mark.parametrize("form", ["html", "json", "xml"])
+def test_an_answer_with_half_a_character_in_it_can_be_reported(form, tmp_path):
+    told = b'{"object": "response", "id": "\\ud800"}'
+    step = {"request": "POST /responses", "body": {}, "expect": {"body": {"id": "x"}}}
+    report = plain(case(step), told, "application/json")
+    assert report.cases[0].verdict is Verdict.FAIL
+    write(report, tmp_path / f"report.{form}")
+    assert "ud800" in (tmp_path / f"report.{form}").read_text(encoding="utf-8")
 
 
 class Stalling(BaseHTTPRequestHandler):

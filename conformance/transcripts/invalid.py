@@ -174,16 +174,8 @@ def _lives() -> dict[str, list[Event]]:
         "LIFE-12-error-then-completed": [*broken[:-1], text[-1]],
         "LIFE-13-vendor-event": [*text[:2], {"type": "acme.progress", "percent": 3}, *text[2:]],
         "LIFE-13-old-name": [*text[:2], {"type": "response.reasoning.delta"}, *text[2:]],
-        "FAULT-4-flat": [
-            *broken[:-2],
-            {k: v for k, v in error.items() if k != "error"},
-            broken[-1],
-        ],
-        "FAULT-4-nested": [
-            *broken[:-2],
-            {"type": "error", "error": error["error"]},
-            broken[-1],
-        ],
+        "FAULT-4-two-codes": [*broken[:-2], {**error, "code": "other"}, broken[-1]],
+        "FAULT-4-two-messages": [*broken[:-2], {**error, "message": "Something."}, broken[-1]],
         "FAULT-5-null-code": [
             *broken[:-2],
             {**error, "code": None, "error": {**error["error"], "code": None}},

@@ -59,6 +59,8 @@ def streams() -> dict[str, str]:
         "no_space_after_colon": plain.replace("data: ", "data:").replace("event: ", "event:"),
         "two_messages": written(whole(text, message(1, ["Again."], identity="msg_2"))),
         "failed_with_error": written(_failed()),
+        "failed_with_flat_error": written(_without("error")),
+        "failed_with_nested_error": written(_without("code", "message", "param")),
     }
 
 
@@ -193,6 +195,14 @@ def _failed() -> list[dict[str, Any]]:
     nested = {"type": "server_error", **detail}
     events = whole(text, end="failed", error={"code": "server_error", "message": "It broke."})
     return [*events[:-1], {"type": "error", **detail, "error": nested}, events[-1]]
+
+
+def _without(*names: str) -> list[dict[str, Any]]:
+    """A failure whose `error` event lacks these fields, as the official API has it or others."""
+    return [
+        {k: v for k, v in event.items() if k not in names} if event["type"] == "error" else event
+        for event in _failed()
+    ]
 
 
 def _extended() -> list[dict[str, Any]]:

@@ -5,9 +5,11 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import httpx
 
+from responses_conformance.frames import ends
 from responses_conformance.texts import parsed
 
 _SECRET = "(removed)"
@@ -61,6 +63,15 @@ class Exchange:
             return parsed(self.request)
         except ValueError:
             return None
+
+    @property
+    def asked_stream(self) -> bool:
+        """Whether a stream of events was asked for."""
+        asked = self.asked
+        query = parse_qs(urlsplit(self.path).query)
+        return (isinstance(asked, dict) and asked.get("stream") is True) or (
+            query.get("stream") == ["true"]
+        )
 
 
 class Unreachable(Exception):
@@ -172,9 +183,10 @@ class Client:
                 last = now
                 content += chunk
                 if leave is not None and leave.events is not None:
-                    if content.count(b"\n\n") >= leave.events:
+                    told = ends(content)
+                    if len(told) >= leave.events:
                         # What came in the same piece behind them counts as not read.
-                        del content[_end_of(content, leave.events) :]
+                        del content[told[leave.events - 1] :]
                         left.set()
                         break
                 if now - began > self._timeout:
@@ -195,14 +207,6 @@ class Client:
             left=left.is_set() or out_of_time,
             out_of_time=out_of_time,
         )
-
-
-def _end_of(content: bytearray, events: int) -> int:
-    """Where the first so many events end."""
-    end = 0
-    for _ in range(events):
-        end = content.index(b"\n\n", end) + 2
-    return end
 
 
 def _go_away(answer: httpx.Response, left: threading.Event) -> None:

@@ -9,6 +9,7 @@ from responses_conformance.findings import Findings, shown
 from responses_conformance.texts import parsed
 
 DONE = "[DONE]"
+_BLANK = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 _LINE = re.compile(rb"[^\r\n]*(?:\r\n?|\n|\Z)")
 
 
@@ -59,6 +60,11 @@ class Frames:
     readable: bool
     cut: bool
     done: bool
+
+
+def ends(content: bytes | bytearray) -> list[int]:
+    """Where frames end: behind each blank line."""
+    return [match.end() for match in _BLANK.finditer(content)]
 
 
 def blocks(content: bytes) -> Iterator[Block]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from responses_conformance.exchange import Exchange
 from responses_conformance.findings import Findings
+from responses_conformance.frames import ends
 from responses_conformance.rules.bodies import judge_body, judge_error
 from responses_conformance.rules.catalogue import rules
 from responses_conformance.rules.stream import Judged, judge_stream
@@ -33,6 +34,7 @@ _BODIES = (
 )
 _OF_STREAMS = ("FRAME", "SEQ", "LIFE", "ITEM", "PART", "TEXT", "ARGS", "TOKENS", "SHAPE")
 _OF_RESPONSES = ("LIFE-11", "ARGS-7", "ARGS-8", "TOKENS-1", "TOKENS-2", "SHAPE-1", "SHAPE-2")
+_OF_THE_END = ("LIFE-3", "LIFE-12", "FRAME-6")
 _DELTAS = re.compile(r"\.delta$")
 
 
@@ -97,12 +99,12 @@ def _stream(seen: Seen, schemas: Schemas) -> None:
     exchange = seen.exchange
     content = exchange.content
     if exchange.left:
-        content = content[: content.rfind(b"\n\n") + 2]
+        content = content[: (ends(content) or [0])[-1]]
     after = re.search(r"starting_after=(\d+)", exchange.path)
     number = int(after[1]) if after else None
     seen.stream = judge_stream(content, schemas, seen.findings, after=number)
     if exchange.left:
-        seen.findings.found = [f for f in seen.findings if f.rule not in ("LIFE-3", "FRAME-6")]
+        seen.findings.found = [f for f in seen.findings if f.rule not in _OF_THE_END]
     families = tuple(f"{family}-" for family in _OF_STREAMS)
     seen.checked = {name for name in rules() if name.startswith(families)}
     if exchange.method == METHOD:  # What it is framed in is the suite's own.
@@ -117,8 +119,7 @@ def _stream(seen: Seen, schemas: Schemas) -> None:
 def _body(seen: Seen, schemas: Schemas) -> None:
     exchange = seen.exchange
     seen.body = exchange.json
-    asked = exchange.asked
-    if isinstance(asked, dict) and asked.get("stream") is True:
+    if exchange.asked_stream:
         seen.findings.add("FRAME-10", "the answer", f"content-type {exchange.media or 'none'}")
         seen.checked.add("FRAME-10")
     path = exchange.path.partition("?")[0]

@@ -239,6 +239,10 @@ class Player:
             said = f": {json.dumps(error)[:300]}" if error else ""
             self.wrong.append(f"{label} is answered with {status}{said} (required: {wanted})")
             return
+        unreadable = _unreadable(seen, step)
+        if unreadable:
+            self.wrong.append(f"{label}: {unreadable}")
+            return
         if "premise" in step:
             unmet = self._held(step["premise"], seen)
             if unmet:
@@ -260,6 +264,7 @@ class Player:
             ("response", seen.response if seen.exchange.status < 400 else None),
             ("stream", seen.body if seen.stream is not None else None),
         ):
+            # What is asked for both ways has one expectation for both.
             if part in expected and (part != "stream" or seen.stream is not None):
                 wrong += mistakes(value, filled(expected[part], self.scope))
         if "error" in expected:
@@ -314,6 +319,17 @@ class Player:
         self.ledger.note(exchange, resumed.checked, resumed.findings)
         self._count(resumed)
         self._in_time(exchange)
+
+
+def _unreadable(seen: Seen, step: Mapping[str, Any]) -> str | None:
+    """Why nothing can be said of an answer that should tell something, if so."""
+    exchange = seen.exchange
+    if exchange.status >= 400 or exchange.left or exchange.streamed:
+        return None
+    what = "stream" if exchange.asked_stream else "JSON"
+    if exchange.asked_stream or ("premise" in step and seen.body is None):
+        return f"the answer is no {what}, but {exchange.media or 'of no type'}"
+    return None
 
 
 def _status_fits(status: int, wanted: Any) -> bool:

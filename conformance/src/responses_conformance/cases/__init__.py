@@ -82,6 +82,10 @@ _ACTIONS = {
 }
 
 
+#: What an expectation or a premise may look at.
+_LOOKED_AT = {"status", "body", "response", "stream", "error", "headers", "raw"}
+
+
 class CaseError(Exception):
     """A case that cannot be read. Says which, and why."""
 
@@ -160,6 +164,8 @@ def _cases(name: str, text: str) -> Iterator[Case]:
         entries = yaml.safe_load(text) or []
     except yaml.YAMLError as error:
         raise CaseError(f"{name}: {error}") from error
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise CaseError(f"{name}: it must be a list of cases, which are maps")
     for entry in entries:
         if "id" not in entry:
             continue  # An entry that only holds YAML anchors.
@@ -174,6 +180,9 @@ def _case(file: str, entry: dict[str, Any]) -> Case:
     for name in ("title", "requirement", "source", "profile", "steps"):
         if not entry.get(name):
             raise CaseError(f"{where}: there is no {name}")
+        kind = str if name in ("title", "requirement", "profile") else list
+        if not isinstance(entry[name], kind):
+            raise CaseError(f"{where}: {name} is no {'text' if kind is str else 'list'}")
     if not ("MUST" in entry["requirement"] or "SHOULD" in entry["requirement"]):
         raise CaseError(f"{where}: the requirement says neither MUST nor SHOULD")
     if entry["profile"] not in PROFILES:
@@ -209,10 +218,19 @@ def _case(file: str, entry: dict[str, Any]) -> Case:
 
 def _check_steps(where: str, steps: list[dict[str, Any]]) -> None:
     for step in steps:
+        if not isinstance(step, dict):
+            raise CaseError(f"{where}: a step is a map, and {step!r} is none")
         unknown = set(step) - _STEP_FIELDS
         if unknown:
             raise CaseError(f"{where}: {', '.join(sorted(unknown))} is no field of a step")
         if not _ACTIONS & set(step):
             raise CaseError(f"{where}: a step does nothing")
+        for part in ("expect", "premise"):
+            looked_at = step.get(part, {})
+            if not isinstance(looked_at, dict):
+                raise CaseError(f"{where}: {part} is no map")
+            unknown = set(looked_at) - _LOOKED_AT
+            if unknown:
+                raise CaseError(f"{where}: {part} cannot look at {', '.join(sorted(unknown))}")
         for inner in ("parallel", "steps", "turns"):
             _check_steps(where, step.get(inner, []))

@@ -11,6 +11,8 @@ from responses_conformance.rules.kinds import ITEMS, LIFECYCLE, OF_ITEMS, TERMIN
 from responses_conformance.schemas import Schemas
 
 _IDENTITY = ("created_at", "model", "object")
+#: What an error event may tell in an object and beside it.
+_TOLD_TWICE = ("code", "message", "param")
 
 
 @dataclass
@@ -79,10 +81,10 @@ def _faults(frames: Frames, findings: Findings) -> None:
         holder = nested or frame.data
         if not (holder.get("code") and holder.get("message")):
             findings.add("FAULT-5", frame.where, shown(frame.data))
-        elif nested is None or any(
-            nested.get(name) != frame.data.get(name) for name in ("code", "message")
-        ):
-            findings.add("FAULT-4", frame.where, shown(frame.data))
+        elif nested is not None:
+            beside = {name: frame.data[name] for name in _TOLD_TWICE if name in frame.data}
+            if any(nested.get(name) != value for name, value in beside.items()):
+                findings.add("FAULT-4", frame.where, shown(frame.data))
 
 
 class _Lifecycle:
