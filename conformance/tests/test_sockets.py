@@ -61,7 +61,7 @@ def test_every_fault_is_one_of_the_stand_in():
 @pytest.mark.parametrize("fault", CAUGHT)
 def test_a_broken_socket_is_caught_by_its_cases(antiphon, fault):
     with sockets(antiphon.base_url, KEY, fault) as url:
-        cases, _ = failed(url, only=CAUGHT[fault], timeout=2)
+        cases, _ = failed(url, only=CAUGHT[fault], timeout=5)
     assert set(cases) == CAUGHT[fault]
 
 
