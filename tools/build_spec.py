@@ -1,7 +1,7 @@
 """Make from `openapi/` what the package carries: the bundled document, its coverage and its types.
 
 What the conformance suite carries of it, and the settings it runs antiphon with, are made along
-with it; see `build_conformance` and `conformance_script`.
+with it; see `build_conformance`, `conformance_script` and `recorded_script`.
 
     python tools/build_spec.py           write them
     python tools/build_spec.py --check   fail if what is written is not what would be
@@ -20,6 +20,7 @@ from typing import Any
 import build_conformance
 import conformance_script
 import lint_spec
+import recorded_script
 import yaml
 from bundle import bundle
 
@@ -70,6 +71,7 @@ def main() -> int:
     }
     generated = {TARGET / name: text for name, text in made.items()}
     generated |= build_conformance.generated(document) | conformance_script.generated()
+    generated |= recorded_script.generated()
     stale = [file for file, text in generated.items() if read(file) != text]
     if arguments.check:
         for file in stale:

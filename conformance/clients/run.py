@@ -24,6 +24,7 @@ def main() -> int:
     parser.add_argument("--scripted-only", action="store_true", help="leave the real model out")
     parser.add_argument("--real-only", action="store_true", help="the real model alone")
     parser.add_argument("--write", action="store_true", help=f"put the table into {PAGE.name}")
+    parser.add_argument("--record", type=Path, help="write what clients send to this folder")
     options = parser.parse_args()
 
     chosen = [known[name] for name in options.client or known]
@@ -36,7 +37,9 @@ def main() -> int:
     for real in (False, True):
         if not (options.scripted_only if real else options.real_only):
             for client in chosen:
-                outcomes += _driven(client, environments, logs, real, options.flow)
+                outcomes += _driven(
+                    client, environments, logs, real, options.flow, None if real else options.record
+                )
 
     made = report.table(chosen, outcomes)
     print(f"\n{made}")
@@ -51,10 +54,19 @@ def main() -> int:
 
 
 def _driven(
-    client: Client, environments: Environments, logs: Path, real: bool, flows: list[str]
+    client: Client,
+    environments: Environments,
+    logs: Path,
+    real: bool,
+    flows: list[str],
+    record: Path | None,
 ) -> list[Outcome]:
     print(f"\n{client.name} {client.version}, {'real' if real else 'scripted'} model", flush=True)
-    outcomes = drive(client, environments, logs, port=_free_port(), real=real, flows=flows)
+    if record is not None:
+        flows = flows or list(client.recorded)
+    outcomes = drive(
+        client, environments, logs, port=_free_port(), real=real, flows=flows, record=record
+    )
     for outcome in outcomes:
         verdict = "pass" if outcome.passed else "FAIL"
         print(f"  {verdict} {outcome.group:10} {outcome.flow} ({outcome.seconds} s) {outcome.why}")

@@ -129,6 +129,21 @@ def test_reasoning_is_sealed_by_this_server():
     assert second["input"] == [{**theirs, "id": "rs_real", "encrypted_content": "sealed-here"}]
 
 
+def test_sealed_reasoning_without_an_id_goes_by_its_place():
+    theirs = {"type": "reasoning", "summary": [], "encrypted_content": "x"}
+    other = {**REASONING, "id": "rs_other", "encrypted_content": "sealed-too"}
+    answers = [response(output=[REASONING]), response("resp_2", output=[other]), response("resp_3")]
+    said = {"role": "user", "content": "On."}
+    flow = recorded(ASKED), follow(input=[theirs]), follow(input=[theirs, said, {**theirs}])
+    _, second, third = bodies(answers, *flow)
+    assert [item["encrypted_content"] for item in second["input"]] == ["sealed-here"]
+    assert [item.get("encrypted_content") for item in third["input"]] == [
+        "sealed-here",
+        None,
+        "sealed-too",
+    ]
+
+
 @pytest.mark.parametrize(
     ("body", "why"),
     [

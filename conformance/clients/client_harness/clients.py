@@ -14,13 +14,15 @@ GROUPS = ("answer", "stream", "tools", "structured", "turns", "resume", "errors"
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """A client at one version. `packages` are what pip installs for it, empty for npm's."""
+    """A client at one version. `packages` are what pip installs for it, empty for npm's;
+    `recorded` are the flows of which requests are recorded, empty for all."""
 
     id: str
     name: str
     version: str
     driver: Path
     packages: tuple[str, ...] = ()
+    recorded: tuple[str, ...] = ()
 
     @property
     def is_python(self) -> bool:
@@ -41,6 +43,7 @@ def clients() -> list[Client]:
             else entry["packages"][0].partition("==")[2],
             driver=DRIVERS / entry["driver"],
             packages=tuple(entry.get("packages", ())),
+            recorded=tuple(entry.get("recorded", ())),
         )
         for entry in table["clients"]
     ]

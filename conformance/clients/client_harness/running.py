@@ -9,6 +9,7 @@ from pathlib import Path
 
 from client_harness.clients import Client
 from client_harness.environments import Environments
+from client_harness.recorder import recorded
 from client_harness.servers import KEY, server
 
 #: A driver that hangs is ended after so many seconds.
@@ -39,16 +40,20 @@ def drive(
     port: int,
     real: bool,
     flows: Sequence[str] = (),
+    record: Path | None = None,
 ) -> list[Outcome]:
     """Every flow of a client against a server of its own, with the script or the real model.
 
-    What servers and drivers say goes to files in `logs`.
+    What servers and drivers say goes to files in `logs`, and what the client sends to a folder of
+    its own in `record`.
     """
     command = environments.command(client)
     kind = "real" if real else "scripted"
-    with server(port, logs / f"{client.id}-{kind}-server.log", real=real) as url:
+    log = logs / f"{client.id}-{kind}-server.log"
+    with server(port, log, real=real) as base_url, recorded(client, base_url, record) as url:
         environment = {
             **os.environ,
+            "RECORDER": url.removesuffix("/v1") if record else "",
             "BASE_URL": url,
             "API_KEY": KEY,
             "MODEL": "smollm2-135m-instruct" if real else "scripted",

@@ -20,7 +20,8 @@ from responses_conformance.fuzzing.command import fuzz as run_fuzzing
 from responses_conformance.recorded import refusals as documented
 from responses_conformance.recorded.bodies import RecordedError
 from responses_conformance.recorded.bodies import load as load_bodies
-from responses_conformance.recorded.reports import as_json, markdown
+from responses_conformance.recorded.capture import Capture
+from responses_conformance.recorded.reports import as_json, markdown, put
 from responses_conformance.recorded.resending import BAD, Resent
 from responses_conformance.recorded.resending import resend as resent
 from responses_conformance.recording import record as recorded
@@ -203,6 +204,29 @@ def replay(file: Path, port: int, pause: float) -> None:
 
 
 @main.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--base-url", required=True, help="Where requests go on to, up to /responses.")
+@click.option("--client", required=True, help="What the client is called.")
+@click.option("--version", required=True, help="Its version.")
+@click.option("--flow", default="requests", show_default=True, help="What is recorded first.")
+@click.option("--port", default=8082, show_default=True)
+def capture(folder: Path, base_url: str, client: str, version: str, flow: str, port: int) -> None:
+    """Pass a client's requests on to a server, and record them.
+
+    POST /flow/NAME begins another flow. Files are numbered from 1 on; secrets, paths, ids, times
+    and long texts are taken out of them.
+    """
+    try:
+        server = Capture(base_url, folder, client=client, version=version, flow=flow, port=port)
+    except OSError as error:
+        raise click.ClickException(f"port {port}: {error}") from error
+    click.echo(f"{server.url} goes on to {base_url}")
+    with contextlib.suppress(KeyboardInterrupt):
+        server.serve_forever()
+    server.server_close()
+
+
+@main.command()
 @click.argument("folders", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 @_server_options
 @click.option("--claim", "claims", multiple=True, type=click.Choice(PROFILES))
@@ -210,7 +234,9 @@ def replay(file: Path, port: int, pause: float) -> None:
 @click.option("--refusals", type=click.Path(exists=True, path_type=Path), help="Documented ones.")
 @click.option("--unused-refusals", is_flag=True, help="Refusals that nothing met are no failure.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Report, by request.")
-@click.option("--markdown", "table_file", type=click.Path(path_type=Path), help="Table by client.")
+@click.option(
+    "--markdown", "table_file", type=click.Path(path_type=Path), help="Table by client; see below."
+)
 def resend(
     folders: tuple[Path, ...],
     config_file: Path | None,
@@ -224,7 +250,8 @@ def resend(
 
     In the name of the model {request} stands for the name of a request. The exit status is 1 for
     requests that were refused although that is not documented, or failed, and for documented
-    refusals that no request met.
+    refusals that no request met. A page of --markdown that has the lines in which an earlier table
+    stands keeps all else.
     """
     config = _configured(flags, config_file)
     try:
@@ -237,7 +264,7 @@ def resend(
     if json_file is not None:
         json_file.write_text(as_json(report), encoding="utf-8")
     if table_file is not None:
-        table_file.write_text(markdown(report), encoding="utf-8")
+        put(report, table_file)
     click.echo(markdown(report))
     for refusal in report.unused:
         click.echo(f"no request met the documented refusal {refusal.name}")

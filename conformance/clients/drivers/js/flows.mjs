@@ -1,7 +1,7 @@
 // What the JavaScript drivers share: where the server is, and how flows are told of.
 //
-// BASE_URL (ends in /v1), API_KEY and MODEL come from the environment. Each flow is told of by a line of JSON on stdout.
-// With REAL=1 only those flows run that ask nothing of what is said.
+// BASE_URL (ends in /v1), API_KEY and MODEL come from the environment. Each flow is told of by a line of JSON on stdout,
+// and at its beginning to the RECORDER, if there is one. With REAL=1 only those flows run that ask nothing of what is said.
 
 export const { BASE_URL, API_KEY, MODEL } = process.env;
 /** A model whose context holds 40 words. */
@@ -44,6 +44,7 @@ export async function main(flows) {
     if ((group === 'real') !== real || (only.length && !only.includes(flow))) continue;
     const started = performance.now();
     let why = '';
+    if (process.env.RECORDER) await fetch(`${process.env.RECORDER}/flow/${flow}`, { method: 'POST' });
     try {
       await within(work());
     } catch (error) {

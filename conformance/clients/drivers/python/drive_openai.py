@@ -42,6 +42,10 @@ CALCULATOR = {
     "description": "Calculates.",
     "format": {"type": "grammar", "syntax": "lark", "definition": "start: /[a-z ]+/"},
 }
+PIXEL = (
+    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGA"
+    "WjR9awAAAABJRU5ErkJggg=="
+)
 
 
 class GetWeather(BaseModel):
@@ -257,6 +261,23 @@ def sealed_reasoning_sent_again():
     same(client.responses.create(input=messages, **options).output_text, "It was 17.")
 
 
+@flows.of("turns")
+def history_of_a_shell():
+    printed = {"stdout": "21 degrees", "stderr": "", "outcome": {"type": "exit", "exit_code": 0}}
+    patch = {"type": "create_file", "path": "a.txt", "diff": "+21\n"}
+    items = [
+        {"type": "shell_call", "call_id": "call_1", "action": {"commands": ["weather"]}},
+        {"type": "shell_call_output", "call_id": "call_1", "output": [printed]},
+        {"type": "apply_patch_call", "call_id": "call_2", "operation": patch},
+        {"type": "apply_patch_call_output", "call_id": "call_2", "status": "completed"},
+        {"role": "user", "content": "Say hello."},
+    ]
+    response = client.responses.create(model=MODEL, input=items)
+    same(response.output_text, "Hello from the script.")
+    kept = [item.type for item in client.responses.input_items.list(response.id, order="asc")]
+    same(kept, [*(item["type"] for item in items[:4]), "message"])
+
+
 @flows.of("resume")
 def previous_response_id():
     first = client.responses.create(model=MODEL, input="I am Ada.")
@@ -338,6 +359,39 @@ def wrong_value():
 def input_that_is_too_long():
     error = refused(openai.BadRequestError, model=TINY, input=TOO_LONG)
     same(error.code, "context_length_exceeded")
+
+
+@flows.of("errors")
+def picture():
+    image = {"type": "input_image", "detail": "auto", "image_url": PIXEL}
+    said = {"role": "user", "content": [{"type": "input_text", "text": "What is it?"}, image]}
+    error = refused(openai.BadRequestError, input=[said])
+    same((error.code, error.param), ("unsupported_value", "input[0].content[1].type"))
+
+
+@flows.of("errors")
+def file():
+    file = {"type": "input_file", "filename": "a.pdf", "file_data": "data:application/pdf;base64,"}
+    error = refused(openai.BadRequestError, input=[{"role": "user", "content": [file]}])
+    same((error.code, error.param), ("unsupported_value", "input[0].content[0].type"))
+
+
+@flows.of("errors")
+def compaction():
+    made = {"type": "compaction", "encrypted_content": "nobody's"}
+    error = refused(openai.BadRequestError, input=[made, {"role": "user", "content": "Hi"}])
+    same((error.code, error.param), ("unsupported_value", "input[0].type"))
+    try:
+        client.responses.compact(model=MODEL, input="Hi")
+    except openai.APIStatusError as error:
+        return same(error.status_code, 405)
+    raise AssertionError("it was compacted")
+
+
+@flows.of("errors")
+def too_few_tokens():
+    error = refused(openai.BadRequestError, max_output_tokens=1)
+    same((error.code, error.param), ("integer_below_min_value", "max_output_tokens"))
 
 
 @flows.of("errors")

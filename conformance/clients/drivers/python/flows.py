@@ -1,7 +1,8 @@
 """What the Python drivers share: where the server is, and how flows are told of.
 
 `BASE_URL` (ends in `/v1`), `API_KEY` and `MODEL` come from the environment. Each flow is told of by
-a line of JSON on stdout. With `REAL=1` only those flows run that ask nothing of what is said.
+a line of JSON on stdout, and as it begins to the `RECORDER`, if there is one. With `REAL=1` only
+those flows run that ask nothing of what is said.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ import signal
 import sys
 import time
 import traceback
+import urllib.request
 from collections.abc import Callable
 from typing import Any
 
@@ -79,6 +81,7 @@ def _told(group: str, flow: Callable[[], Any], runner: asyncio.Runner) -> bool:
     signal.signal(signal.SIGALRM, _give_up)
     signal.alarm(_PATIENCE)
     why = ""
+    _begin(flow.__name__)
     try:
         result = flow()
         if inspect.iscoroutine(result):
@@ -97,6 +100,13 @@ def _told(group: str, flow: Callable[[], Any], runner: asyncio.Runner) -> bool:
     }
     print(json.dumps(told), flush=True)
     return not why
+
+
+def _begin(flow: str) -> None:
+    """Tell what records requests which flow they are of."""
+    if recorder := os.environ.get("RECORDER"):
+        begun = urllib.request.Request(f"{recorder}/flow/{flow}", method="POST")
+        urllib.request.urlopen(begun, timeout=_PATIENCE).close()
 
 
 def _give_up(*_: object) -> None:

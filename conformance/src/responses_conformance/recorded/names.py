@@ -42,6 +42,8 @@ class Names:
         self._own: set[str] = set()
         #: Calls that a body refers to and does not answer yet.
         self._referred: list[Mapping[str, Any]] = []
+        #: How much sealed reasoning without an id a body held so far: it goes by its place.
+        self._nameless = 0
 
     def learn(self, request: Recorded, seen: Seen) -> None:
         """Take note of what the answer to a request told."""
@@ -86,7 +88,7 @@ class Names:
             conversation["id"] = self._owner(conversation["id"])
         items = body.get("input") if request.creates else body.get("items")
         if isinstance(items, list):
-            self._referred = []
+            self._referred, self._nameless = [], 0
             own = {item.get("call_id") for item in items if _is_call(item)}
             for item in items:
                 if isinstance(item, dict):
@@ -124,7 +126,10 @@ class Names:
             self._answer(item, own, previous)
             return
         identity, call_id = item.get("id"), item.get("call_id")
-        key = str(identity if is_placeholder(identity) else call_id)
+        key = identity if is_placeholder(identity) else call_id
+        if identity is None and kind == "reasoning" and item.get(_SEALED) is not None:
+            self._nameless += 1
+            key = f"reasoning_{self._nameless:08}"
         made = self._first(kind, key, like=item) if is_placeholder(key) else None
         if made is not None:
             if is_placeholder(identity):

@@ -1,10 +1,16 @@
 """What became of recorded requests, as a table and as JSON."""
 
 import json
+import re
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 from responses_conformance.recorded.resending import Fate, Resending, Resent
+
+#: Between these lines of a page stands the table.
+BEGIN = "<!-- begin: made by `responses-conformance resend` -->"
+END = "<!-- end: made by `responses-conformance resend` -->"
 
 _FATES = (Fate.ACCEPTED, Fate.DOCUMENTED, Fate.REFUSED, Fate.FAILED, Fate.UNMET, Fate.UNSENT)
 
@@ -23,6 +29,16 @@ def markdown(report: Resending) -> str:
     if report.refusals:
         lines += ["", *(f"- *{one.name}*: {one.reason}" for one in report.refusals)]
     return "\n".join(lines) + "\n"
+
+
+def put(report: Resending, file: Path) -> None:
+    """Write the table into a file: between the lines `BEGIN` and `END` if it has them."""
+    table = markdown(report)
+    page = file.read_text(encoding="utf-8") if file.exists() else ""
+    between = re.compile(f"{re.escape(BEGIN)}.*?{re.escape(END)}", re.DOTALL)
+    if between.search(page):
+        table = between.sub(lambda _: f"{BEGIN}\n\n{table}\n{END}", page, count=1)
+    file.write_text(table, encoding="utf-8")
 
 
 def as_json(report: Resending) -> str:

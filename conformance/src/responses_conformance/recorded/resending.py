@@ -142,7 +142,7 @@ class _Sender:
         body = self._names.body(request)
         if isinstance(body, dict) and "model" in body and self._config.model is not None:
             body["model"] = self._config.model.replace(REQUEST, request.name)
-        return json.dumps(body)
+        return body if isinstance(body, str) else json.dumps(body)
 
     def _open(self, request: Recorded) -> Resent:
         self.close()
