@@ -182,6 +182,18 @@ def test_a_history_of_them_is_taken_shown_and_kept(server, call, output):
 
 
 @pytest.mark.parametrize(("call", "output"), PAIRS, ids=lambda item: item["type"])
+def test_a_conversation_holds_them_and_goes_on(server, call, output):
+    model = AskedModel(("", [{"text": "Done."}]))
+    served = server(model)
+    made = served.http.post("/v1/conversations", json={"items": [call, output]}).json()
+    served.create({"input": "Go on.", "conversation": made["id"]})
+    assert [role for role, _ in model.last] == ["call", "result", "user"]
+    place = f"/v1/conversations/{made['id']}/items?order=asc"
+    kept = [item["type"] for item in served.http.get(place).json()["data"]]
+    assert kept == [call["type"], output["type"], "message", "message"]
+
+
+@pytest.mark.parametrize(("call", "output"), PAIRS, ids=lambda item: item["type"])
 def test_a_call_without_an_output_and_an_output_without_a_call_are_refused(server, call, output):
     served = server(AskedModel(("", [{"text": "Done."}])))
     for items, place in (([call], 0), ([output], 0), ([call, output, output], 2)):
