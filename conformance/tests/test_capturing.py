@@ -100,12 +100,12 @@ def test_requests_are_files_that_can_be_sent_again(capture, tmp_path):
     assert server.received[2][3] == body
 
 
-def test_an_upgrade_is_told_as_one(capture, tmp_path):
-    with answering((426, {"error": None})) as (config, _):
+def test_an_upgrade_is_recorded_and_refused_so_that_the_client_falls_back(capture, tmp_path):
+    with answering() as (config, server):
         answer = capture(config.base_url).get(
             "responses", headers={"connection": "upgrade", "upgrade": "websocket"}
         )
-    assert answer.status_code == 426
+    assert (answer.status_code, server.received) == (426, [])
     assert [one.transport for one in written(tmp_path)] == ["websocket-handshake"]
 
 

@@ -4,6 +4,7 @@ import json
 import re
 import sys
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -21,6 +22,11 @@ FLOW = "/flow/"
 _HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "host", "content-length"})
 _OVERLAP = 200
 _UNSAFE = re.compile(r"[^\w-]+")
+
+
+def is_upgrade(headers: Mapping[str, str]) -> bool:
+    """Whether a request asks for a WebSocket."""
+    return headers.get("upgrade", "").lower() == "websocket"
 
 
 @dataclass
@@ -41,14 +47,13 @@ class _Files:
 
     def write(self, method: str, path: str, headers: dict[str, str], body: bytes) -> Redactor:
         """Write a request; gives the redactor that is to learn of its answer."""
-        upgrade = headers.get("upgrade", "").lower() == "websocket"
         with self.lock:
             self.number += 1
             content = {
                 "client": self.client,
                 "version": self.version,
                 "flow": self.flow,
-                "transport": HANDSHAKE if upgrade else HTTP,
+                "transport": HANDSHAKE if is_upgrade(headers) else HTTP,
                 "method": method,
                 "path": self.redactor.text(path),
                 "headers": self.redactor.headers(headers),
@@ -63,7 +68,8 @@ class _Files:
 
 class Capture(ThreadingHTTPServer):
     """Passes everything on to the server of `base_url`, which ends in /v1, and writes a file for
-    each request into `folder`. Listens on loopback; `url` is its base URL."""
+    each request into `folder`. WebSockets are refused, so that clients fall back to requests.
+    Listens on loopback; `url` is its base URL."""
 
     daemon_threads = True
 
@@ -115,8 +121,9 @@ class _Handler(BaseHTTPRequestHandler):
             return
         redactor = self.server.files.write(self.command, self.path, headers, body)
         sent = {name: value for name, value in headers.items() if name not in _HOP}
-        if "upgrade" in sent:
-            sent["connection"] = "upgrade"
+        if is_upgrade(headers):
+            self._refuse_upgrade()
+            return
         try:
             with self.server.http.stream(
                 self.command, self.server.origin + self.path, content=body or None, headers=sent
@@ -138,6 +145,16 @@ class _Handler(BaseHTTPRequestHandler):
             self.rfile.readline()
         self.rfile.readline()
         return bytes(body)
+
+    def _refuse_upgrade(self) -> None:
+        message = "What is recorded goes over HTTP. Send requests instead."
+        detail = {"type": "invalid_request_error", "param": None, "code": "upgrade_refused"}
+        body = json.dumps({"error": {"message": message, **detail}}).encode()
+        self.send_response(426)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
 
     def _relay(self, answer: httpx.Response, redactor: Redactor) -> None:
         self.send_response_only(answer.status_code, answer.reason_phrase)
