@@ -132,6 +132,7 @@ GIVEN = st.one_of(
         {"action": st.fixed_dictionaries({"command": st.lists(TEXT)}, optional={"user": TEXT})},
     ),
     _given("local_shell_call_output", {"output": TEXT}),
+    st.fixed_dictionaries({"type": st.just("local_shell_call_output"), "output": TEXT}),
     _given(
         "shell_call",
         {

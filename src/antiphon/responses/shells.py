@@ -61,8 +61,9 @@ def _local_shell_call(given: Mapping[str, Any]) -> Item:
 
 
 def _local_shell_call_output(given: Mapping[str, Any]) -> Item:
-    # There are clients that put the call's id into `id` and send no `call_id`.
-    call_id = given.get("call_id") or given.get("id")
+    # There are clients that put the call's id into `id` and send no `call_id`. Where it is null
+    # the item comes from here, and its id is its own.
+    call_id = given["call_id"] if "call_id" in given else given.get("id")
     return {"call_id": call_id, "output": given["output"], "status": _status(given)}
 
 

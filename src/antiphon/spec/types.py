@@ -2084,7 +2084,7 @@ class OutputLocalShellCallOutput(TypedDict):
 
     type: Literal['local_shell_call_output']
     id: str
-    call_id: NotRequired[str]
+    call_id: NotRequired[str | None]
     output: str
     status: ItemStatus
 
