@@ -5,6 +5,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from answering import Answer, answering
 from listening import listening
 from replays import ASK, TRANSCRIPTS, case, replayed
 
@@ -157,28 +158,9 @@ def test_expected_failures_that_are_no_map_are_refused(tmp_path):
         run(Config(base_url="http://127.0.0.1:9/v1", model="m", expected_failures=file), [])
 
 
-class Plain(BaseHTTPRequestHandler):
-    """Answers all with one body, as a server does that knows nothing of the API."""
-
-    def do_POST(self):
-        self.rfile.read(int(self.headers["content-length"] or 0))
-        self.send_response(200)
-        self.send_header("content-type", self.server.media)
-        self.send_header("content-length", str(len(self.server.body)))
-        self.end_headers()
-        self.wfile.write(self.server.body)
-
-    do_GET = do_POST
-
-    def log_message(self, *_):
-        pass
-
-
 def plain(one, body, media="text/html"):
     """What a run of a case comes to where every answer is this body."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Plain)
-    server.body, server.media = body, media
-    with listening(server) as url:
+    with answering(lambda *_: Answer(body, media=media)) as url:
         return run(Config(base_url=url, model="m", claims=("core",)), [one])
 
 

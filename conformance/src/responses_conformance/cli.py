@@ -15,7 +15,13 @@ from responses_conformance import __version__
 from responses_conformance.cases import PROFILES, Case, CaseError, behaviours, load
 from responses_conformance.config import ENVIRONMENT, Config, ConfigError, configured
 from responses_conformance.exchange import Client, Unreachable
-from responses_conformance.fuzzing.command import PHASES, SEED, FuzzingUnavailable, Job
+from responses_conformance.fuzzing.command import (
+    PHASES,
+    SEED,
+    FuzzingUnavailable,
+    Job,
+    NothingTried,
+)
 from responses_conformance.fuzzing.command import fuzz as run_fuzzing
 from responses_conformance.recorded import refusals as documented
 from responses_conformance.recorded.bodies import RecordedError
@@ -295,14 +301,21 @@ def fuzz(
     operations: tuple[str, ...],
     **flags: Any,
 ) -> None:
-    """Look for bodies that a server does not stand."""
+    """Look for bodies that a server does not stand.
+
+    What is found is written into the folder of --reports as cases, each as small as it was found;
+    the same seed asks the same again.
+    """
     job = Job(phase, seconds, seed, document, reports, operations)
     try:
         with started(_configured(flags, config_file)) as config:
-            status = run_fuzzing(config, job)
-    except (ConfigError, FuzzingUnavailable) as error:
+            outcome = run_fuzzing(config, job)
+    except (ConfigError, FuzzingUnavailable, NothingTried) as error:
         raise click.ClickException(str(error)) from error
-    sys.exit(status)
+    if outcome.cases is not None:
+        click.echo(f"what was found, as cases: {outcome.cases}")
+        click.echo(f"to try it again: responses-conformance run --cases {outcome.cases.parent}")
+    sys.exit(outcome.status)
 
 
 def _configured(flags: dict[str, Any], file: Path | None) -> Config:

@@ -1,5 +1,6 @@
 """Runs the steps of one case."""
 
+import base64
 import itertools
 import json
 import re
@@ -144,6 +145,8 @@ class Player:
         content = b""
         if "raw" in step:
             content = filled(step["raw"], self.scope).encode("utf-8", "surrogatepass")
+        elif "base64" in step:
+            content = base64.b64decode(step["base64"])
         elif "body" in step:
             body = step["body"]
             if isinstance(body, dict) and path in _MODEL_PATHS:

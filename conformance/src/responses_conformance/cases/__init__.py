@@ -45,6 +45,7 @@ _STEP_FIELDS = {
     "request",
     "body",
     "raw",
+    "base64",
     "headers",
     "query",
     "as",

@@ -1,21 +1,20 @@
 """What every answer to a made-up request is held to. schemathesis loads this module by its name."""
 
-import re
+from collections.abc import Collection
+from functools import cache
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import urlsplit
 
 import schemathesis
 
 from responses_conformance.exchange import Exchange
 from responses_conformance.findings import Finding
+from responses_conformance.fuzzing.params import known_names, names_of, place_exists
 from responses_conformance.judging import judge_exchange
 from responses_conformance.schemas import Schemas
 from responses_conformance.texts import parsed
-from responses_conformance.values import Missing, at
 
 _SCHEMAS = Schemas(exact=True)
-#: Places that no part of a request is named after.
-_NOWHERE = ("api_key",)
 
 
 @schemathesis.check
@@ -41,9 +40,10 @@ def param_exists(ctx: Any, response: Any, case: Any) -> None:
         return
     error = _error(response)
     param = error.get("param") if error else None
-    if not param or param in _NOWHERE:
+    if not isinstance(param, str) or not param:
         return
-    assert place_exists(param, exchanged(response)), f"there is no {param} in the request"
+    exists = place_exists(param, exchanged(response), _names(case))
+    assert exists, f"there is no {param} in the request"
 
 
 @schemathesis.check
@@ -78,26 +78,14 @@ def exchanged(response: Any) -> Exchange:
     )
 
 
-def place_exists(param: str, exchange: Exchange) -> bool:
-    """Whether a `param` such as `input[0].id` leads to something in the request, or to a field that
-    could stand where it leads."""
-    address = urlsplit(exchange.path)
-    if any(param.startswith(unquote(name)) for name in parse_qs(address.query, True)):
-        return True
-    try:
-        body = parsed(exchange.request)
-    except ValueError:
-        body = None
-    if param in ("body", "input") or re.fullmatch(r"[\w.-]+(\[\])?", param):
-        return True  # A field of the body, of the query or of the path, there or not.
-    holder = re.sub(r"(\.[^.\[\]]+|\[\d+\])$", "", param)
-    for place in (param, holder):
-        try:
-            at(body, place)
-        except Missing:
-            continue
-        return True
-    return False
+def _names(case: Any) -> Collection[str]:
+    """The names of fields and parameters in the document that a made-up request is made from."""
+    return known_names() if case is None else _names_of(case.operation.schema)
+
+
+@cache
+def _names_of(schema: Any) -> Collection[str]:
+    return names_of(schema.raw_schema)
 
 
 def _error(response: Any) -> dict[str, Any] | None:

@@ -11,26 +11,22 @@ from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 from responses_conformance.config import Config
+from responses_conformance.fuzzing.found import CHECKS
 from responses_conformance.schemas import document
 
 PHASES = ("coverage", "fuzzing", "stateful")
-_CHECKS = (
-    "no_server_error",
-    "rules_hold",
-    "param_exists",
-    "frames_fit_content_schema",
-    "status_code_conformance",
-    "content_type_conformance",
-    "response_headers_conformance",
-    "response_schema_conformance",
-    "negative_data_rejection",
-)
+#: The environment variable that tells `hooks` where to write cases, and what of them.
+KEPT_IN = "RESPONSES_CONFORMANCE_FOUND"
 #: The seed of a run that is told none: runs are the same from day to day.
 SEED = 20260424
 
 
 class FuzzingUnavailable(Exception):
     """schemathesis is not installed."""
+
+
+class NothingTried(Exception):
+    """No request was made, so that nothing was found out. Says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,29 +42,74 @@ class Job:
     operations: tuple[str, ...] = ()
 
 
-def fuzz(config: Config, job: Job) -> int:
-    """Run a job; the exit status of schemathesis. Raises `FuzzingUnavailable`."""
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a job came to: the exit status of schemathesis, how many requests were made, and the
+    file of cases with what was found, if anything was and there is a folder for it."""
+
+    status: int
+    tried: int
+    cases: Path | None
+
+
+def fuzz(config: Config, job: Job) -> Outcome:
+    """Run a job. Raises `FuzzingUnavailable` and `NothingTried`."""
     beside = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     program = shutil.which("schemathesis", path=beside)
     if program is None:
         raise FuzzingUnavailable("fuzzing needs schemathesis: pip install './conformance[fuzz]'")
     with tempfile.TemporaryDirectory() as folder:
-        location = job.document or str(_written(Path(folder)))
+        location = _located(job.document) or str(_written(Path(folder)))
+        report = Path(folder) / "report.json"
         command = [program, "run", location, "--url", _origin(config.base_url)]
         command += ["--phases", job.phase, "--seed", str(job.seed), "--mode", "all"]
-        command += ["--max-time", str(job.seconds), "--checks", ",".join(_CHECKS)]
+        command += ["--max-time", str(job.seconds), "--checks", ",".join(CHECKS)]
         command += ["--request-timeout", str(config.timeout), "--continue-on-failure"]
         command += ["--suppress-health-check", "all", "--warnings", "off"]
+        command += ["--report-json-path", str(report)]
         for operation in job.operations:
             command += ["--include-operation-id", operation]
         if config.api_key is not None:
             command += ["-H", f"Authorization: Bearer {config.api_key}"]
+        environment = {**os.environ, "SCHEMATHESIS_HOOKS": f"{__package__}.hooks"}
+        reports = cases = None
         if job.reports is not None:
-            job.reports.mkdir(parents=True, exist_ok=True)
-            command += ["--report-junit-path", str(job.reports / f"fuzz-{job.phase}.xml")]
-        environment = {**os.environ, "SCHEMATHESIS_HOOKS": f"{__package__}.checks"}
+            reports = job.reports.resolve()
+            reports.mkdir(parents=True, exist_ok=True)
+            command += ["--report-junit-path", str(reports / f"fuzz-{job.phase}.xml")]
+            cases = reports / f"fuzz-{job.phase}.yaml"
+            cases.unlink(missing_ok=True)  # What an earlier run found may be mended.
+            kept = {"file": str(cases), "phase": job.phase, "seed": job.seed}
+            kept["base_path"] = urlsplit(config.base_url).path
+            environment[KEPT_IN] = json.dumps(kept)
         # A folder of its own: schemathesis and Hypothesis keep what they found where they run.
-        return subprocess.run(command, env=environment, check=False, cwd=job.reports).returncode
+        status = subprocess.run(
+            command, env=environment, check=False, cwd=reports or folder
+        ).returncode
+        tried = _tried(report, job) if report.exists() else 0
+    return Outcome(status, tried, cases if cases is not None and cases.exists() else None)
+
+
+def _located(document: str | None) -> str | None:
+    """A document as it is found from another folder; an address stays as it is."""
+    if document is None or not Path(document).exists():
+        return document
+    return str(Path(document).resolve())
+
+
+def _tried(report: Path, job: Job) -> int:
+    """How many requests were made."""
+    told = json.loads(report.read_text(encoding="utf-8"))
+    if told["operations"]["selected"] == 0 and job.operations:
+        names = ", ".join(job.operations)
+        raise NothingTried(f"the document has no operation with the operationId {names}")
+    tried = int(told["test_cases"]["generated"])
+    if tried == 0:
+        raise NothingTried(
+            f"no request was made within {job.seconds} s, which says nothing of the server; give "
+            "it more --seconds"
+        )
+    return tried
 
 
 def _written(folder: Path) -> Path:
