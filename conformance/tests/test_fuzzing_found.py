@@ -8,7 +8,7 @@ from answering import Answer, answering
 from responses_conformance.cases import load
 from responses_conformance.config import Config
 from responses_conformance.exchange import Exchange
-from responses_conformance.fuzzing.found import CHECKS, Found, Smallest, write
+from responses_conformance.fuzzing.found import CHECKS, Found, Made, Smallest, write
 from responses_conformance.results import Verdict
 from responses_conformance.runner import run
 
@@ -141,6 +141,33 @@ def test_an_id_of_an_earlier_answer_is_taken_from_that_answer_again(tmp_path):
 
     assert outcome(cases, answer)[0] is Verdict.PASS
     assert seen[-1] == ("/v1/conversations/conv_2/items", b'{"of": "conv_2"}')
+
+
+def test_what_made_what_a_request_names_comes_before_it(tmp_path):
+    conversation = Answer({"id": "conv_1111", "object": "conversation"})
+    items = Answer({"object": "list", "data": [{"id": "msg_2222"}]})
+    path = "/v1/conversations/conv_1111/items"
+    makers = [
+        exchange(conversation, path="/v1/conversations", body=b"{}"),
+        exchange(items, path=path, body=b'{"items": []}'),
+        exchange(Answer({"id": "conv_3333"}), path="/v1/conversations", body=b'{"other": 1}'),
+    ]
+    made = Made()
+    for maker in makers:
+        made.add(maker)
+    failing = exchange(method="GET", path=f"{path}/msg_2222", body=b"")
+    assert made.before((failing,)) == (*makers[:2], failing)
+    assert made.before((makers[0], failing)) == (*makers[:2], failing)
+    [case] = written(tmp_path, Found("no_server_error", "500", made.before((failing,))))
+    assert case.steps[2]["request"].endswith("/{{step1.id}}/items/{{step2.data[0].id}}")
+
+
+def test_of_what_was_made_the_latest_is_remembered():
+    made = Made(most=2)
+    for number in range(3):
+        made.add(exchange(Answer({"id": f"conv_000{number}"}), path="/v1/conversations"))
+    asked = [exchange(path=f"/v1/conversations/conv_000{number}") for number in range(3)]
+    assert [len(made.before((one,))) for one in asked] == [1, 2, 2]
 
 
 def test_the_smallest_of_each_kind_is_kept():

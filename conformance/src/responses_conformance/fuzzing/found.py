@@ -27,6 +27,7 @@ CHECKS = {
     "negative_data_rejection": "A request that the document does not allow MUST be refused.",
 }
 _RULE = re.compile(r"\b([A-Z]+-\d+) at ")
+_WORD = re.compile(r"\w{6,}")
 _ANSWERED = ["2xx", "3xx", "4xx"]
 #: What every client sends of its own.
 _OWN_HEADERS = frozenset(
@@ -65,6 +66,43 @@ class Found:
         """How small it is: the requests, then their bytes; what they are decides between two."""
         asked = b"".join(e.path.encode() + e.request for e in self.exchanges)
         return len(self.exchanges), len(asked), asked
+
+
+class Made:
+    """Remembers which request made what, of the latest so many things."""
+
+    def __init__(self, most: int = 20_000) -> None:
+        self._most = most
+        self._by_id: dict[str, Exchange] = {}
+
+    def add(self, exchange: Exchange) -> None:
+        """Take in an exchange, which may have made something."""
+        if exchange.method != "POST" or exchange.status >= 300:
+            return
+        for identity in ids_of(exchange):
+            self._by_id.setdefault(identity, exchange)
+            if len(self._by_id) > self._most:
+                del self._by_id[next(iter(self._by_id))]
+
+    def before(self, exchanges: tuple[Exchange, ...]) -> tuple[Exchange, ...]:
+        """The exchanges, and before each those that made what it names."""
+        known: set[str] = set()
+        all_of_them: list[Exchange] = []
+        for exchange in exchanges:
+            self._lead_to(exchange, known, all_of_them)
+            all_of_them.append(exchange)
+            known.update(ids_of(exchange))
+        return tuple(all_of_them)
+
+    def _lead_to(self, exchange: Exchange, known: set[str], before: list[Exchange]) -> None:
+        text = exchange.path + exchange.request.decode("utf-8", "replace")
+        for word in dict.fromkeys(_WORD.findall(text)):
+            maker = self._by_id.get(word)
+            if maker is None or word in known:
+                continue
+            known.update(ids_of(maker))
+            self._lead_to(maker, known, before)
+            before.append(maker)
 
 
 class Smallest:
@@ -118,7 +156,7 @@ def case(found: Found, identity: str, phase: str, seed: int, base_path: str) -> 
 def _steps(
     exchanges: tuple[Exchange, ...], expected: dict[str, Any], base_path: str
 ) -> list[dict[str, Any]]:
-    """The steps. What an earlier answer called `id` is taken from that answer again."""
+    """The steps. An id that an earlier answer told is taken from that answer again."""
     steps = []
     holes: dict[str, str] = {}
     for number, exchange in enumerate(exchanges, 1):
@@ -133,13 +171,31 @@ def _steps(
         if number < len(exchanges):
             step["name"] = f"step{number}"
             step["expect"] = {"status": exchange.status}
-            identity = _told(exchange, "id")
-            if isinstance(identity, str) and identity:
-                holes[identity] = "{{" + f"step{number}.id" + "}}"
+            for identity, place in ids_of(exchange).items():
+                holes.setdefault(identity, "{{" + f"step{number}.{place}" + "}}")
         else:
             step["expect"] = expected
         steps.append(step)
     return steps
+
+
+def ids_of(exchange: Exchange) -> dict[str, str]:
+    """The ids of what an answer tells of, and where they stand in it."""
+    try:
+        body = parsed(exchange.content)
+    except ValueError:
+        return {}
+    if not isinstance(body, dict):
+        return {}
+    told = {"id": body}
+    for name in ("data", "output"):
+        if isinstance(body.get(name), list):
+            told |= {f"{name}[{number}].id": entry for number, entry in enumerate(body[name])}
+    return {
+        entry["id"]: place
+        for place, entry in told.items()
+        if isinstance(entry, dict) and isinstance(entry.get("id"), str) and entry["id"]
+    }
 
 
 def _body(content: bytes, holes: Mapping[str, str]) -> dict[str, str]:

@@ -10,7 +10,7 @@ from schemathesis.engine import events
 
 from responses_conformance.fuzzing import checks
 from responses_conformance.fuzzing.command import KEPT_IN
-from responses_conformance.fuzzing.found import Found, Smallest, write
+from responses_conformance.fuzzing.found import Found, Made, Smallest, write
 
 
 @cli.handler()
@@ -19,13 +19,17 @@ class Keeper(cli.EventHandler):
 
     def __init__(self, *args: Any, **params: Any) -> None:
         self._found = Smallest()
+        self._made = Made()
 
     def handle_event(self, ctx: Any, event: Any) -> None:
         """Take in what a scenario found."""
         if not isinstance(event, events.ScenarioFinished):
             return
+        for interaction in event.recorder.interactions.values():
+            if interaction.response is not None:
+                self._made.add(checks.exchanged(interaction.response))
         for identity in event.recorder.failing_case_ids():
-            exchanges = _chain(event.recorder, identity)
+            exchanges = self._made.before(_chain(event.recorder, identity))
             for check in event.recorder.checks[identity]:
                 if check.failure_info is not None and exchanges:
                     failure = check.failure_info.failure
