@@ -5,8 +5,8 @@ import sys
 
 import pytest
 import yaml
-from answering import Answer, answering
 from click.testing import CliRunner
+from made_server import Answer, answering
 
 from responses_conformance.cli import main
 from responses_conformance.config import Config

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from answering import Answer, answering
+from made_server import Answer, answering
 
 from responses_conformance.cases import load
 from responses_conformance.config import Config

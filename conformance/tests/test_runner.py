@@ -5,8 +5,8 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from answering import Answer, answering
 from listening import listening
+from made_server import Answer, answering
 from replays import ASK, TRANSCRIPTS, case, replayed
 
 from responses_conformance.config import Config, ConfigError

@@ -187,7 +187,7 @@ def ids_of(exchange: Exchange) -> dict[str, str]:
         return {}
     if not isinstance(body, dict):
         return {}
-    told = {"id": body}
+    told: dict[str, Any] = {"id": body}
     for name in ("data", "output"):
         if isinstance(body.get(name), list):
             told |= {f"{name}[{number}].id": entry for number, entry in enumerate(body[name])}
