@@ -10,9 +10,10 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from responses_conformance.exchange import Exchange
-from responses_conformance.findings import Findings, shown
+from responses_conformance.findings import Findings, cut
 from responses_conformance.frames import blocks
 from responses_conformance.schemas import document
+from responses_conformance.texts import parsed
 
 
 class SecondUnavailable(Exception):
@@ -51,6 +52,7 @@ class SecondOpinion:
             ) from error
         # Which keys are asked for is a matter of each server.
         content = {k: v for k, v in document().items() if k not in ("servers", "security")}
+        content = _with_read_data(content)
         config = Config(extra_media_type_deserializers={"text/event-stream": _frame})
         self._document = OpenAPI.from_dict(content, config=config)
         self._parameters = RequestParameters
@@ -98,15 +100,38 @@ class SecondOpinion:
             if isinstance(error, self._unknown):
                 continue  # What the document does not know is for cases to ask about.
             found = True
-            details = getattr(error, "schema_errors", None) or [error.__cause__ or error]
-            detail = getattr(details[0], "message", str(details[0]))
-            findings.add("SHAPE-3", what, f"{type(error).__name__}: {shown(str(detail))}")
+            findings.add("SHAPE-3", what, cut(f"{type(error).__name__}: {_reason(error)}"))
         return found
 
 
-def _frame(content: bytes, **_: Any) -> dict[str, str]:
+def _reason(error: BaseException) -> str:
+    """What is wrong, and where, as far down as the error knows it."""
+    current: BaseException | None = error
+    while current is not None:
+        details = list(getattr(current, "schema_errors", ()))
+        if details:
+            return f"{details[0].json_path}: {details[0].message}"
+        current = current.__cause__
+    return str(error)
+
+
+def _with_read_data(node: Any) -> Any:
+    """The document with texts that hold JSON as what they hold, as openapi-core does not look into
+    texts; `_frame` reads them."""
+    if isinstance(node, list):
+        return [_with_read_data(child) for child in node]
+    if not isinstance(node, dict):
+        return node
+    read = node["contentSchema"] if "contentSchema" in node else node
+    return {key: _with_read_data(child) for key, child in read.items()}
+
+
+def _frame(content: bytes, **_: Any) -> dict[str, Any]:
     for block in blocks(content):
-        return {"event": block.event or "", "data": block.text}
+        try:
+            return {"event": block.event or "", "data": parsed(block.text)}
+        except ValueError:
+            return {"event": block.event or "", "data": block.text}
     return {}
 
 
