@@ -4,7 +4,7 @@ Every file under `schemas/` is a map of named schemas, `parameters.yaml`, `heade
 `responses.yaml` are maps of named components, every file under `examples/` is one Example Object,
 and the files under `paths/` are maps of path items. A `$ref` to any of them becomes a `$ref` into
 `components`; path items are written in place. Names are global: two files that define the same name
-are an error. A `discriminator` without a `mapping` gets one from its branches' tags.
+are an error. A `discriminator` gets its `mapping` from its branches' tags, and has none of its own.
 """
 
 from pathlib import Path
@@ -139,8 +139,11 @@ class _Bundler:
     def _map_discriminators(schemas: dict[str, Any]) -> None:
         for name, schema in schemas.items():
             discriminator = schema.get("discriminator")
-            if not discriminator or "mapping" in discriminator:
+            if not discriminator:
                 continue
+            if "mapping" in discriminator:
+                # It would have to name what is bundled, which no file knows.
+                raise BundleError(f"{name}: a mapping is made from the branches' tags")
             tag = discriminator["propertyName"]
             mapping = discriminator["mapping"] = {}
             for branch in schema["oneOf"]:

@@ -682,6 +682,18 @@ def test_an_example_is_a_component_of_its_files_name_and_taken_as_it_is(tree: An
             },
             "Twice is defined in common.yaml and in errors.yaml",
         ),
+        (
+            {
+                "paths__a": refers_to("../schemas/common.yaml#/Either"),
+                "schemas__common": """
+                    One: {properties: {type: {const: one}}}
+                    Either:
+                      oneOf: [{$ref: '#/One'}]
+                      discriminator: {propertyName: type, mapping: {one: '#/One'}}
+                """,
+            },
+            "Either: a mapping is made from the branches' tags",
+        ),
         ({"paths__a": refers_to("../schemas/common.yaml#/Nothing")}, "Nothing does not exist"),
         ({"paths__a": refers_to("../schemas/nothing.yaml#/A")}, "nothing.yaml does not exist"),
         ({"paths__a": refers_to("../antiphon.yaml#/A")}, "no place of components"),
