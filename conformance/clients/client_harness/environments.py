@@ -1,6 +1,7 @@
 """Installs clients, each Python one by itself, so that what one needs cannot break another."""
 
 import hashlib
+import os
 import shutil
 import subprocess
 import sys
@@ -55,7 +56,9 @@ class Environments:
 
 
 def _run(*command: str, folder: Path | None = None) -> None:
-    subprocess.run(command, check=True, cwd=folder, stdout=sys.stderr)
+    # What antiphon is held to need not suit its clients.
+    environment = {name: value for name, value in os.environ.items() if name != "PIP_CONSTRAINT"}
+    subprocess.run(command, check=True, cwd=folder, env=environment, stdout=sys.stderr)
 
 
 def _is_current(place: Path, state: str) -> bool:
