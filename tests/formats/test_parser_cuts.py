@@ -180,6 +180,16 @@ def test_what_is_spelled_is_read_back_however_it_is_cut(name: str):
     assert check_turns(name, 40)
 
 
+@every_dialect
+def test_what_is_left_of_a_mark_behind_a_call_is_no_text(name: str):
+    calls = [Call(f"abcdefgh{n}", WEATHER.name, f'{{"days": {n}}}') for n in (1, 2)]
+    output = spelled(DIALECTS[name], calls)
+    for length in range(len(output)):
+        found, _, _ = run(name, [output[:length]])
+        kinds = [item[0] for item in found]
+        assert "call" not in kinds or set(kinds) == {"call"}, output[:length]
+
+
 # --- outputs that are no such thing ---
 
 

@@ -40,6 +40,7 @@ class ChannelReader:
         self._channel = channel
         self._analysis = re.compile(rf"{re.escape(channel)}\s*analysis\b")
         self.in_call = False
+        self._after_call = False
 
     def read(self) -> Steps[None]:
         """Reads everything."""
@@ -48,6 +49,7 @@ class ChannelReader:
         while True:
             header = yield from self._header()
             recipient = self._recipient(header)
+            self._after_call = recipient is not None
             if recipient is not None:
                 yield from read_arguments(self._source, self._output.call(recipient))
                 yield from self._until_end(lambda text: None)
@@ -66,10 +68,14 @@ class ChannelReader:
                 if mark is not None:
                     source.forget()
                     return header if mark.kind == "message" else ""
+            elif self._after_call and source.breaks_off(self._begins):
+                yield from source.more()
         except Ended:
             source.back()
             rest = source.text[source.at :]
             self.in_call = self._recipient(rest) is not None
+            if self._after_call and source.breaks_off(self._begins):
+                raise
             if rest.strip() and not self.in_call and self._channel not in rest:
                 self._output.text(rest, begins=True, reasoning=False)
             raise

@@ -1,8 +1,8 @@
 """Text and reasoning, with what begins and ends them.
 
 White space at a mark is the mark's: blanks before a call or the end of reasoning, line breaks
-behind the beginning and the end of reasoning, and everything blank behind a call. Elsewhere a text
-is kept as it is.
+behind the beginning and the end of reasoning, and everything blank behind a call. So is a mark that
+the output ends in the middle of, behind a call. Elsewhere a text is kept as it is.
 """
 
 from dataclasses import dataclass
@@ -140,7 +140,8 @@ class Prose:
                     return mark
                 if end == NO:
                     source.at = begin if after == "call" else source.at
-                    return None
+                    if after != "call" or not source.breaks_off(marks):
+                        return None
             elif source.ended and after == "start":
                 self._write(begin)  # Nothing but blanks was said.
             yield from source.more()

@@ -216,6 +216,13 @@ class Source:
                 return mark
             yield from self.more()
 
+    def breaks_off(self, marks: Marks) -> bool:
+        """Whether the output ended inside a mark here, which is then read over."""
+        if not self.ended or marks.here(self.text, self.at, ended=False)[1] != MORE:
+            return False
+        self.at = len(self.text)
+        return True
+
     def until(
         self,
         marks: Marks,

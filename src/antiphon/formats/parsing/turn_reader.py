@@ -94,6 +94,8 @@ class TurnReader:
             if mark is None:
                 if began:
                     source.forget()
+                    if source.breaks_off(self._between):
+                        continue
                 return began
             if mark.kind == "between":
                 if began:
