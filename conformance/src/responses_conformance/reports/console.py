@@ -88,15 +88,19 @@ class Console:
 def table(report: Report) -> Table:
     """The counts by profile and verdict."""
     shown = Table(title=f"{report.server}, model {report.model}")
-    lines = rows(report)
-    # Without a list of expected failures its two columns would only take room.
-    told = [v for v in Verdict if v not in _OF_EXPECTED or any(counts[v] for _, counts in lines)]
+    told = verdicts(report)
     shown.add_column("")
     for verdict in told:
         shown.add_column(str(verdict), justify="right")
-    for name, counts in lines:
+    for name, counts in rows(report):
         shown.add_row(name, *(str(counts[verdict] or "-") for verdict in told))
     return shown
+
+
+def verdicts(report: Report) -> list[Verdict]:
+    """The verdicts that get a column: where nothing was expected to fail, two need none."""
+    seen = {*(r.verdict for r in report.cases), *(r.verdict for r in report.rules)}
+    return [verdict for verdict in Verdict if verdict not in _OF_EXPECTED or verdict in seen]
 
 
 def rows(report: Report) -> list[tuple[str, Counter[Verdict]]]:

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 from responses_conformance import __version__
 from responses_conformance.exchange import Exchange
-from responses_conformance.reports.console import rows
+from responses_conformance.reports.console import rows, verdicts
 from responses_conformance.reports.page import page
 from responses_conformance.results import BAD, Report, Verdict
 from responses_conformance.words import breaks
@@ -132,9 +132,9 @@ def _junit(
 
 def as_table(report: Report) -> str:
     """The counts as a Markdown table."""
-    lines = ["| | " + " | ".join(str(verdict) for verdict in Verdict) + " |"]
-    lines.append("|---|" + "---:|" * len(Verdict))
+    told = verdicts(report)
+    lines = ["| | " + " | ".join(told) + " |", "|---|" + "---:|" * len(told)]
     for name, counts in rows(report):
-        cells = " | ".join(str(counts[verdict]) for verdict in Verdict)
+        cells = " | ".join(str(counts[verdict]) for verdict in told)
         lines.append(f"| {name} | {cells} |")
     return "\n".join(lines) + "\n"

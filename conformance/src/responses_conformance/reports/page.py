@@ -8,8 +8,8 @@ from markupsafe import Markup, escape
 
 from responses_conformance import __version__
 from responses_conformance.exchange import Exchange
-from responses_conformance.reports.console import rows
-from responses_conformance.results import BAD, Report, Verdict
+from responses_conformance.reports.console import rows, verdicts
+from responses_conformance.results import BAD, Report
 from responses_conformance.texts import parsed
 from responses_conformance.words import NOBODY, breaks
 
@@ -26,7 +26,7 @@ def page(report: Report) -> str:
     return environment.from_string(text).render(
         report=report,
         version=__version__,
-        verdicts=list(Verdict),
+        verdicts=verdicts(report),
         rows=rows(report),
         bad=BAD,
         breaks=breaks,
