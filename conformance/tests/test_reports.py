@@ -7,7 +7,7 @@ import pytest
 from replays import ASK, case, replayed
 
 from responses_conformance.config import Config
-from responses_conformance.reports.files import write
+from responses_conformance.reports.files import ReportError, write
 from responses_conformance.runner import run
 
 KEY = "sk-a-secret-that-must-not-show"
@@ -70,5 +70,5 @@ def test_the_table_has_a_line_for_each_profile(report, tmp_path):
 
 
 def test_an_unknown_form_is_refused(report, tmp_path):
-    with pytest.raises(ValueError, match="json"):
+    with pytest.raises(ReportError, match="json"):
         write(report, tmp_path / "r.pdf")

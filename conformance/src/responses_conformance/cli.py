@@ -1,7 +1,6 @@
 """The command `responses-conformance`."""
 
 import contextlib
-import json
 import os
 import signal
 import sys
@@ -33,12 +32,14 @@ from responses_conformance.recorded.resending import resend as resent
 from responses_conformance.recording import record as recorded
 from responses_conformance.replaying import Replay
 from responses_conformance.reports.console import Console
-from responses_conformance.reports.files import write
+from responses_conformance.reports.files import ReportError, check_reports, write
 from responses_conformance.rules.catalogue import rules
+from responses_conformance.runner import check_expected, first_model
 from responses_conformance.runner import run as run_cases
 from responses_conformance.schemas import Schemas
 from responses_conformance.second import SecondUnavailable
 from responses_conformance.starting import started
+from responses_conformance.texts import parsed
 from responses_conformance.transcripts import TranscriptError, judge
 from responses_conformance.transcripts import load as load_transcript
 from responses_conformance.words import case_text, finding_text, rule_text
@@ -60,7 +61,19 @@ def _server_options(command: Any) -> Any:
     return command
 
 
-@click.group()
+class _Commands(click.Group):
+    """Commands that end with a message where a file cannot be read or written."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise click.ClickException(str(error)) from error
+
+
+@click.group(cls=_Commands)
 @click.version_option(__version__)
 def main() -> None:
     """Finds out where a server differs from the OpenAI Responses API.
@@ -96,9 +109,10 @@ def run(config_file: Path | None, reports: tuple[Path, ...], **flags: Any) -> No
     cases = _chosen(config)
     console = Console(len(cases))
     try:
+        check_reports(reports)
         with started(config) as config, console:
             report = run_cases(config, cases, console.case)
-    except (ConfigError, SecondUnavailable, Unreachable) as error:
+    except (ConfigError, ReportError, SecondUnavailable, Unreachable) as error:
         raise click.ClickException(str(error)) from error
     console.summary(report)
     for file in reports:
@@ -129,11 +143,12 @@ def list_(profile: str | None, show_rules: bool, cases: tuple[Path, ...]) -> Non
 @click.option("--cases", multiple=True, type=click.Path(exists=True, path_type=Path))
 def explain(name: str, cases: tuple[Path, ...]) -> None:
     """Say all that is known of a case or a rule."""
+    name = name.upper()
     if name in rules():
         click.echo(rule_text(rules()[name]))
         return
     for case in _loaded(cases):
-        if case.id == name:
+        if case.id.upper() == name:
             click.echo(case_text(case))
             return
     raise click.ClickException(f"there is neither a case nor a rule {name}")
@@ -178,20 +193,34 @@ def record(
 ) -> None:
     """Record a stream from a live server."""
     config = _configured(flags, config_file)
-    sent: dict[str, Any] = {"model": config.model, "stream": True}
+    sent: dict[str, Any] = {"stream": True}
     if behaviour is not None:
         sent["input"] = behaviours()[behaviour].prompt
     try:
-        sent |= json.load(body) if body is not None else {}
+        sent |= _object(body)
         with started(config) as config:
             client = Client(config.base_url, timeout=config.timeout)
+            sent = {"model": config.model or first_model(client, config.api_key), **sent}
             transcript = recorded(client, sent, config.api_key)
             client.close()
-    except (ConfigError, Unreachable, ValueError) as error:
+    except (ConfigError, Unreachable) as error:
         raise click.ClickException(str(error)) from error
     file.write_bytes(transcript.written())
     findings, _ = judge(transcript, Schemas())
-    click.echo(f"{file}: {len(findings.found)} findings")
+    broken = ", ".join(dict.fromkeys(finding.rule for finding in findings))
+    told = f" ({broken}); check {file} says more" if broken else ""
+    click.echo(f"{file}: status {transcript.status}, {len(findings.found)} findings{told}")
+
+
+def _object(file: Any) -> dict[str, Any]:
+    """The JSON object in a file; an empty one without a file."""
+    try:
+        content = parsed(file.read()) if file is not None else {}
+    except ValueError as error:
+        raise click.ClickException(f"{file.name}: {error}") from error
+    if not isinstance(content, dict):
+        raise click.ClickException(f"{file.name}: it must be a JSON object")
+    return content
 
 
 @main.command()
@@ -335,9 +364,14 @@ def _loaded(folders: tuple[Path, ...]) -> list[Case]:
 
 def _chosen(config: Config) -> list[Case]:
     cases = _loaded(config.cases)
+    known = {case.id for case in cases} | set(PROFILES)
+    for name in config.only:
+        if name not in known:
+            raise click.ClickException(f"--only {name}: there is no such case or profile")
+    try:
+        check_expected(config, known | set(rules()))
+    except ConfigError as error:
+        raise click.ClickException(str(error)) from error
     if not config.only:
         return cases
-    chosen = [case for case in cases if case.id in config.only or case.profile in config.only]
-    if not chosen:
-        raise click.ClickException(f"no case is {' or '.join(config.only)}")
-    return chosen
+    return [case for case in cases if case.id in config.only or case.profile in config.only]

@@ -1,15 +1,20 @@
 """What the suite is told: by flags, before a TOML file, before the environment."""
 
+import difflib
+import math
 import os
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
+from urllib.parse import urlsplit
 
 from responses_conformance.cases import PROFILES
 
 ENVIRONMENT = "RESPONSES_CONFORMANCE_"
+_WORDS = {"true": True, "1": True, "false": False, "0": False}
+_CALLED = {str: "text", bool: "true or false", int: "whole number", float: "number", Path: "path"}
 
 
 class ConfigError(Exception):
@@ -40,7 +45,6 @@ class Config:
     max_output_tokens: int | None = None
     start: str | None = None
     ready_url: str | None = None
-    extra: dict[str, Any] = field(default_factory=dict)
 
     @property
     def profiles(self) -> tuple[str, ...]:
@@ -69,35 +73,58 @@ def configured(
             raise ConfigError(f"{file}: {error}") from error
         told |= {name.replace("-", "_"): value for name, value in content.items()}
     told |= {name: value for name, value in flags.items() if value not in (None, (), False)}
-    known = {field.name: field for field in fields(Config)}
-    values = {}
-    for name, value in told.items():
+    known = {field.name: field.type for field in fields(Config)}
+    for name in told:
         if name not in known:
-            raise ConfigError(f"there is no option {name}")
-        kind = known[name].type
-        named = kind.__name__ if isinstance(kind, type) else str(kind)
-        values[name] = _typed(name, named, value)
-    config = Config(**values)
-    for name in (*config.claims, *config.not_claimed):
-        if name not in PROFILES:
-            raise ConfigError(f"there is no profile {name}; there are {', '.join(PROFILES)}")
+            option = name.replace("_", "-")
+            near = difflib.get_close_matches(name, known, 1)
+            meant = f"; is {near[0].replace('_', '-')} meant?" if near else ""
+            raise ConfigError(f"there is no option {option}{meant}")
+    config = Config(**{name: _typed(name, known[name], value) for name, value in told.items()})
+    _check(config)
     return config
 
 
-def _typed(name: str, kind: str, value: Any) -> Any:
-    if kind.startswith("tuple"):
-        entries = value.split(",") if isinstance(value, str) else list(value)
-        make = Path if "Path" in kind else str
-        return tuple(make(entry.strip() if isinstance(entry, str) else entry) for entry in entries)
-    if not isinstance(value, str):
-        return value
+def _check(config: Config) -> None:
+    """Refuse values that nothing can be done with. Raises `ConfigError`."""
+    for name in (*config.claims, *config.not_claimed):
+        if name not in PROFILES:
+            raise ConfigError(f"there is no profile {name}; there are {', '.join(PROFILES)}")
+    for name in ("timeout", "context_window", "max_output_tokens"):
+        value = getattr(config, name)
+        if value is not None and not 0 < value < math.inf:
+            raise ConfigError(f"{name.replace('_', '-')}: {value} is not above 0")
+    url = urlsplit(config.base_url)
+    if url.scheme not in ("http", "https") or not url.netloc:
+        raise ConfigError(f"base-url: {config.base_url} is no http:// or https:// address")
+    for name in ("api_key", "second_api_key"):
+        key = getattr(config, name)
+        if key is not None and not (key.isascii() and key.isprintable()):
+            raise ConfigError(f"{name.replace('_', '-')}: a key is printable ASCII, to be a header")
+
+
+def _typed(name: str, kind: Any, value: Any) -> Any:
+    """A value as an option has it; texts, as the environment has them, are read.
+
+    Raises `ConfigError`.
+    """
+    if kind == tuple[str, ...] or kind == tuple[Path, ...]:
+        entries = value.split(",") if isinstance(value, str) else value
+        if not isinstance(entries, (list, tuple)):
+            raise ConfigError(f"{name.replace('_', '-')}: {value!r} is no list")
+        one = get_args(kind)[0]
+        return tuple(
+            _typed(name, one, entry.strip() if isinstance(entry, str) else entry)
+            for entry in entries
+        )
+    plain = next((one for one in get_args(kind) if one is not type(None)), kind)
     try:
-        if kind.startswith("bool"):
-            return {"true": True, "1": True, "false": False, "0": False}[value.lower()]
-        if kind.startswith("int"):
-            return int(value)
-        if kind.startswith("float"):
-            return float(value)
-    except (KeyError, ValueError) as error:
-        raise ConfigError(f"{name}: {value!r} is no {kind}") from error
-    return Path(value) if "Path" in kind else value
+        if plain is Path:
+            return Path(value)
+        if isinstance(value, str) and plain is not str:
+            return _WORDS[value.lower()] if plain is bool else plain(value)
+        if type(value) is plain or (plain is float and type(value) is int):
+            return value
+    except (KeyError, TypeError, ValueError):
+        pass
+    raise ConfigError(f"{name.replace('_', '-')}: {value!r} is no {_CALLED[plain]}")

@@ -2,7 +2,7 @@
 
 import time
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -37,7 +37,7 @@ def run(
     client = Client(config.base_url, timeout=config.timeout)
     try:
         listed = client.send(Request("GET", "/models", key=config.api_key))
-        model = config.model or _first_model(listed)
+        model = config.model or _first_of(listed)
         config = replace(config, model=model)
         runner = _Runner(config, client, ledger, expected)
         results = []
@@ -61,7 +61,20 @@ def run(
     )
 
 
-def _first_model(listed: Exchange) -> str:
+def first_model(client: Client, key: str | None) -> str:
+    """The first model that a server lists. Raises `ConfigError` if it lists none, and
+    `Unreachable`."""
+    return _first_of(client.send(Request("GET", "/models", key=key)))
+
+
+def check_expected(config: Config, known: Collection[str]) -> None:
+    """Refuse a file of expected failures that names what is not known. Raises `ConfigError`."""
+    for name in _expected_failures(config):
+        if name not in known:
+            raise ConfigError(f"{config.expected_failures}: there is no case or rule {name}")
+
+
+def _first_of(listed: Exchange) -> str:
     body = listed.json
     try:
         name = body["data"][0]["id"]

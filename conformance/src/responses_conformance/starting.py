@@ -48,8 +48,10 @@ def started(config: Config) -> Iterator[Config]:
         try:
             if not _answers(process, ready):
                 log.seek(0)
-                last = "".join(log.readlines()[-_LINES:]).strip()
-                raise ConfigError(f"the server did not become ready: {last}")
+                last = "".join(log.readlines()[-_LINES:]).strip() or "it said nothing"
+                code = process.poll()
+                ended = "" if code is None else f", it ended with {code}"
+                raise ConfigError(f"the server did not become ready{ended}: {last}")
             yield replace(config, base_url=base_url)
         finally:
             _stop(process)

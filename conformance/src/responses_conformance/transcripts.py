@@ -75,8 +75,11 @@ def parse(content: bytes) -> Transcript:
     before = True  # Whether nothing but notes was read, after which a blank line is no content.
     for line in content.splitlines(keepends=True):
         if line.startswith(_MARK):
-            name, _, value = line[len(_MARK) :].decode("utf-8").strip().partition(" ")
+            text = line[len(_MARK) :].decode("utf-8", "replace")
+            name, _, value = text.strip().partition(" ")
             if name == "resumed":
+                if not value.isdecimal():
+                    raise TranscriptError(f"@resumed {value} is no number of an event")
                 body = bodies.setdefault(int(value), [])
             elif name == "header":
                 key, _, held = value.partition(":")
@@ -94,6 +97,8 @@ def parse(content: bytes) -> Transcript:
         else:
             before = False
             body.append(line)
+    if type(facts.get("status", 200)) is not int:
+        raise TranscriptError("@status is no number")
     facts["headers"].setdefault("content-type", "text/event-stream")
     facts["resumed"] = {
         after: b"".join(lines) for after, lines in bodies.items() if after is not None
@@ -111,7 +116,12 @@ def judge(transcript: Transcript, schemas: Schemas) -> tuple[Findings, Judged | 
             schemas.judge("Error", {"error": error}, "the error", findings)
         return findings, None
     if media == "application/json":
-        judge_body("Response", json.loads(transcript.body), schemas, "the body", findings)
+        try:
+            body = parsed(transcript.body)
+        except ValueError as error:
+            findings.add("SHAPE-1", "the body", f"it is no JSON: {error}")
+            return findings, None
+        judge_body("Response", body, schemas, "the body", findings)
         return findings, None
     if media != "text/event-stream":
         findings.add("FRAME-10", "the answer", f"content-type {media or 'none'}")

@@ -142,14 +142,20 @@ def behaviours() -> Mapping[str, Behaviour]:
 
 
 def load(folders: Iterable[Path] = ()) -> list[Case]:
-    """The suite's own cases, and those in `*.yaml` of further folders. Raises `CaseError`."""
+    """The suite's own cases, and those in further files or `*.yaml` of folders.
+
+    Raises `CaseError`.
+    """
     texts = [
         (entry.name, entry.read_text(encoding="utf-8"))
         for entry in files(__package__).iterdir()
         if entry.name.endswith(".yaml")
     ]
     for folder in folders:
-        texts += [(str(f), f.read_text(encoding="utf-8")) for f in sorted(folder.glob("*.yaml"))]
+        found = [folder] if folder.is_file() else sorted(folder.glob("*.yaml"))
+        if not found:
+            raise CaseError(f"{folder}: there is no *.yaml in it")
+        texts += [(str(file), file.read_text(encoding="utf-8")) for file in found]
     cases: dict[str, Case] = {}
     for name, text in texts:
         for case in _cases(name, text):

@@ -1,6 +1,8 @@
 """Reports as files: JSON, JUnit, HTML, and the summary as a table."""
 
 import json
+import os
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -13,14 +15,35 @@ from responses_conformance.results import BAD, Report, Verdict
 from responses_conformance.words import breaks
 
 
+class ReportError(Exception):
+    """A report that cannot be written. Says why."""
+
+
+def check_reports(files: Iterable[Path]) -> None:
+    """Refuse reports of unknown forms or in places where there can be none, before a run is made
+    for them. Raises `ReportError`."""
+    for file in files:
+        _form(file)
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ReportError(f"{file}: {error}") from error
+        if file.is_dir() or not os.access(file.parent, os.W_OK):
+            raise ReportError(f"{file}: no file can be written there")
+
+
 def write(report: Report, file: Path) -> None:
-    """Write a report in the form that the file's name asks for. Raises `ValueError`."""
-    forms = {".json": as_json, ".xml": as_junit, ".html": page, ".md": as_table}
-    form = forms.get(file.suffix)
-    if form is None:
-        raise ValueError(f"{file}: a report is one of {', '.join(forms)}")
+    """Write a report in the form that the file's name asks for. Raises `ReportError`."""
+    form = _form(file)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(form(report), encoding="utf-8", errors="backslashreplace")
+
+
+def _form(file: Path) -> Callable[[Report], str]:
+    forms = {".json": as_json, ".xml": as_junit, ".html": page, ".md": as_table}
+    if file.suffix not in forms:
+        raise ReportError(f"{file}: a report is one of {', '.join(forms)}")
+    return forms[file.suffix]
 
 
 def as_json(report: Report) -> str:
