@@ -164,8 +164,11 @@ class _Sender:
         return self._socket.turn(self._content(request))
 
     def _weighed(self, request: Recorded, exchange: Exchange) -> Resent:
-        seen = self._judge.judge(replace(exchange, case=request.name))
         status = exchange.status
+        if exchange.out_of_time:
+            why = f"the answer did not end within {self._config.timeout:g} s"
+            return Resent(request, Fate.FAILED, why, status)
+        seen = self._judge.judge(replace(exchange, case=request.name))
         if 200 <= status < 300:
             self._names.learn(request, seen)
         broken = [f"{found.rule} at {found.where}: {found.seen}" for found in seen.findings]
