@@ -148,6 +148,25 @@ def test_a_job_that_asked_nothing_is_no_success(tmp_path):
             fuzz(Config(base_url=url), job)
 
 
+def test_a_server_that_is_not_there_is_told():
+    options = ["--base-url", "http://127.0.0.1:9/v1", "--phase", "coverage"]
+    said = CliRunner().invoke(main, ["fuzz", *options])
+    assert said.exit_code == 1
+    assert "ConnectError" in said.output
+
+
+@pytest.mark.parametrize(("content", "said"), [(None, "no such file"), ("nonsense: [", "")])
+def test_a_document_that_cannot_be_read_is_no_success(tmp_path, content, said):
+    document = tmp_path / "document.yaml"
+    if content is not None:
+        document.write_text(content, encoding="utf-8")
+    with answering(sound) as url:
+        options = ["--base-url", url, "--phase", "coverage", "--document", str(document)]
+        result = CliRunner().invoke(main, ["fuzz", *options])
+    assert result.exit_code != 0 and said in result.output
+    assert isinstance(result.exception, SystemExit)
+
+
 def test_without_schemathesis_the_command_says_what_to_install(monkeypatch):
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr(sys, "executable", "/nowhere/python")

@@ -1,6 +1,8 @@
 """Cases are run, and come out as they should."""
 
 import contextlib
+import gzip
+import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -185,6 +187,20 @@ def test_streams_with_other_line_ends_are_left_after_as_many_events():
     step = {**ASK, "leave_after": {"events": 3}, "expect": {"stream": {"numbers": [0, 1, 2]}}}
     result = plain(case(step), body, "text/event-stream").cases[0]
     assert (result.verdict, result.reasons) == (Verdict.PASS, ())
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_answers_may_be_compressed_on_their_way(stream):
+    recorded = load(TRANSCRIPTS / "valid/text.sse")
+    body = recorded.body if stream else json.dumps(recorded.retrieved).encode()
+    media = "text/event-stream" if stream else "application/json"
+    told = Answer(gzip.compress(body), media=media, headers={"content-encoding": "gzip"})
+    step = {**ASK, "body": {"input": "hi", "stream": stream}}
+    step["expect"] = {"response": {"status": "completed"}}
+    with answering(lambda *_: told) as url:
+        report = run(Config(base_url=url, model="m", claims=("core",)), [case(step)])
+    assert report.cases[0].verdict is Verdict.PASS
+    assert not report.failed
 
 
 @pytest.mark.parametrize("form", ["html", "json", "xml"])

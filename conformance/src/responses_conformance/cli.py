@@ -339,7 +339,7 @@ def fuzz(
     try:
         with started(_configured(flags, config_file)) as config:
             outcome = run_fuzzing(config, job)
-    except (ConfigError, FuzzingUnavailable, NothingTried) as error:
+    except (ConfigError, FuzzingUnavailable, NothingTried, Unreachable) as error:
         raise click.ClickException(str(error)) from error
     if outcome.cases is not None:
         click.echo(f"what was found, as cases: {outcome.cases}")

@@ -174,7 +174,7 @@ class Client:
             timer = threading.Timer(leave.seconds, _go_away, (answer, left))
             timer.start()
         try:
-            for chunk in answer.iter_raw():
+            for chunk in answer.iter_bytes():  # Whatever it was compressed with on its way.
                 now = time.monotonic()
                 if not content:
                     first = now - began

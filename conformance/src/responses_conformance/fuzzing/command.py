@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
-from responses_conformance.config import Config
+from responses_conformance.config import Config, ConfigError
+from responses_conformance.exchange import Client, Request
 from responses_conformance.fuzzing.found import CHECKS
 from responses_conformance.schemas import document
 
@@ -53,11 +54,16 @@ class Outcome:
 
 
 def fuzz(config: Config, job: Job) -> Outcome:
-    """Run a job. Raises `FuzzingUnavailable` and `NothingTried`."""
+    """Run a job. Raises `ConfigError`, `FuzzingUnavailable`, `NothingTried` and `Unreachable`."""
     beside = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     program = shutil.which("schemathesis", path=beside)
     if program is None:
         raise FuzzingUnavailable("fuzzing needs schemathesis: pip install './conformance[fuzz]'")
+    client = Client(config.base_url, timeout=config.timeout)
+    try:
+        client.send(Request("GET", "/models", key=config.api_key))  # Whether anybody is there.
+    finally:
+        client.close()
     with tempfile.TemporaryDirectory() as folder:
         location = _located(job.document) or str(_written(Path(folder)))
         report = Path(folder) / "report.json"
@@ -92,14 +98,18 @@ def fuzz(config: Config, job: Job) -> Outcome:
 
 def _located(document: str | None) -> str | None:
     """A document as it is found from another folder; an address stays as it is."""
-    if document is None or not Path(document).exists():
+    if document is None or "://" in document:
         return document
+    if not Path(document).is_file():
+        raise ConfigError(f"{document}: there is no such file")
     return str(Path(document).resolve())
 
 
 def _tried(report: Path, job: Job) -> int:
     """How many requests were made."""
     told = json.loads(report.read_text(encoding="utf-8"))
+    if told["operations"] is None:
+        return 0  # The document could not be read, which schemathesis has said.
     if told["operations"]["selected"] == 0 and job.operations:
         names = ", ".join(job.operations)
         raise NothingTried(f"the document has no operation with the operationId {names}")
