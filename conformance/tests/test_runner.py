@@ -91,6 +91,24 @@ def test_rules_that_hold_pass_and_those_that_were_not_judged_are_skipped():
     assert rule("valid/text", "SHAPE-2")[0].verdict is Verdict.NOT_CLAIMED
 
 
+@pytest.mark.parametrize(
+    ("transcript", "passed", "skipped"),
+    [
+        ("valid/text", {"TEXT-1", "PART-3", "ITEM-7", "TOKENS-1", "FOLD-2"}, {"ARGS-1", "TEXT-8"}),
+        ("valid/call", {"ARGS-1", "ARGS-7", "ITEM-7"}, {"TEXT-1", "PART-1", "FAULT-5", "LIFE-8"}),
+        ("valid/failure", {"FAULT-5", "LIFE-12", "LIFE-11"}, {"ARGS-1"}),
+        ("valid/made_annotation", {"TEXT-8"}, {"TEXT-7"}),
+        ("valid/made_queued", {"LIFE-8"}, {"LIFE-12"}),
+        ("invalid/LIFE-3-nothing", {"FRAME-1"}, {"LIFE-1", "SEQ-1", "ITEM-1", "SHAPE-1", "FOLD-1"}),
+    ],
+)
+def test_a_rule_passes_only_where_there_was_something_to_judge(transcript, passed, skipped):
+    _, report = rule(transcript, "FRAME-1")
+    verdicts = {result.rule.id: result.verdict for result in report.rules}
+    assert {verdicts[name] for name in passed} == {Verdict.PASS}
+    assert {verdicts[name] for name in skipped} <= {Verdict.SKIP}
+
+
 def test_expected_failures_are_no_failures_and_their_passes_are(tmp_path):
     file = tmp_path / "expected.yaml"
     file.write_text("T-1: not yet\n", encoding="utf-8")

@@ -6,6 +6,7 @@ from pathlib import Path
 import make
 import pytest
 
+from responses_conformance.rules.applying import of_stream
 from responses_conformance.rules.catalogue import rules
 from responses_conformance.schemas import Schemas
 from responses_conformance.transcripts import Transcript, judge, load, parse
@@ -44,6 +45,13 @@ def test_an_invalid_transcript_breaks_exactly_its_rule(file, schemas):
 )
 def test_what_antiphon_sent_is_exact(file):
     assert list(judge(load(file), Schemas(exact=True))[0]) == []
+
+
+@pytest.mark.parametrize("file", INVALID, ids=lambda file: file.stem)
+def test_the_rule_that_a_stream_breaks_is_one_it_was_judged_by(file, schemas):
+    judged = judge(load(file), schemas)[1]
+    if judged is not None and rule_of(file) not in ("FOLD-3", "FOLD-4"):  # They need more.
+        assert rule_of(file) in of_stream(judged, whole=True, left=False)
 
 
 def test_every_rule_is_broken_by_some_transcript():

@@ -8,8 +8,8 @@ from typing import Any
 from responses_conformance.exchange import Exchange
 from responses_conformance.findings import Findings
 from responses_conformance.frames import ends
+from responses_conformance.rules.applying import OF_THE_END, of_response, of_stream
 from responses_conformance.rules.bodies import judge_body, judge_error
-from responses_conformance.rules.catalogue import rules
 from responses_conformance.rules.stream import Judged, judge_stream
 from responses_conformance.schemas import Schemas
 from responses_conformance.second import SecondOpinion
@@ -32,9 +32,6 @@ _BODIES = (
     ("GET", r"/models", "ModelList"),
     ("GET", r"/models/.+", "ModelInfo"),
 )
-_OF_STREAMS = ("FRAME", "SEQ", "LIFE", "ITEM", "PART", "TEXT", "ARGS", "TOKENS", "SHAPE")
-_OF_RESPONSES = ("LIFE-11", "ARGS-7", "ARGS-8", "TOKENS-1", "TOKENS-2", "SHAPE-1", "SHAPE-2")
-_OF_THE_END = ("LIFE-3", "LIFE-12", "FRAME-6")
 _DELTAS = re.compile(r"\.delta$")
 
 
@@ -104,15 +101,10 @@ def _stream(seen: Seen, schemas: Schemas) -> None:
     number = int(after[1]) if after else None
     seen.stream = judge_stream(content, schemas, seen.findings, after=number)
     if exchange.left:
-        seen.findings.found = [f for f in seen.findings if f.rule not in _OF_THE_END]
-    families = tuple(f"{family}-" for family in _OF_STREAMS)
-    seen.checked = {name for name in rules() if name.startswith(families)}
+        seen.findings.found = [f for f in seen.findings if f.rule not in OF_THE_END]
+    seen.checked = of_stream(seen.stream, whole=number is None, left=exchange.left)
     if exchange.method == METHOD:  # What it is framed in is the suite's own.
         seen.checked = {name for name in seen.checked if not name.startswith("FRAME-")}
-    if number is None:
-        seen.checked |= {"FOLD-1", "FOLD-2"}
-    if "error" in seen.stream.kinds:
-        seen.checked |= {"FAULT-4", "FAULT-5"}
     seen.body = _told(seen.stream, exchange)
 
 
@@ -127,9 +119,8 @@ def _body(seen: Seen, schemas: Schemas) -> None:
         # The base's own path, such as /v1, stands before.
         if method == exchange.method and re.search(rf"(?:^|/v1){pattern}$", path):
             judge_body(name, seen.body, schemas, "the body", seen.findings)
-            seen.checked |= {"SHAPE-1", "SHAPE-2"} | (
-                set(_OF_RESPONSES) if name == "Response" else set()
-            )
+            response = name == "Response"
+            seen.checked |= of_response(seen.body) if response else {"SHAPE-1", "SHAPE-2"}
             return
 
 
