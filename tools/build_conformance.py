@@ -172,8 +172,11 @@ class _Reduction:
         return reduced
 
     def _property(self, name: str, schema: dict[str, Any], *, optional: bool) -> dict[str, Any]:
+        wider = self._table["wider"].get(self._name, {})
         if self._name == "Response" and name in self._table["echoes"]:
             schema = {"type": self._table["echoes"][name]}
+        elif name in wider:
+            schema = {"type": wider[name]}
         elif name in self._table["times"]:
             schema = {"type": "number"}
         return {"anyOf": [schema, {"type": "null"}]} if optional else schema

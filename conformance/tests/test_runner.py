@@ -12,7 +12,8 @@ from made_server import Answer, answering
 from replays import ASK, TRANSCRIPTS, case, replayed
 
 from responses_conformance.config import Config, ConfigError
-from responses_conformance.exchange import Unreachable
+from responses_conformance.exchange import Client, OutOfTime, Unreachable
+from responses_conformance.recording import record
 from responses_conformance.reports.files import write
 from responses_conformance.results import Verdict
 from responses_conformance.runner import run
@@ -54,6 +55,14 @@ def test_a_premise_that_does_not_hold_skips_the_case():
     step = {**ASK, "premise": {"response": {"output": []}}}
     assert outcome(case(step))[0] is Verdict.SKIP
     assert outcome(case(step), model_follows_script=True)[0] is Verdict.FAIL
+
+
+def test_what_an_earlier_step_did_wrong_is_no_matter_of_a_later_premise():
+    wrong = {**ASK, "expect": {"response": {"status": "failed"}}}
+    later = {**ASK, "premise": {"response": {"output": []}}}
+    verdict, reasons = outcome(case(wrong, later))
+    assert verdict is Verdict.FAIL
+    assert "failed" in reasons and "the model did not do" in reasons
 
 
 def test_what_a_case_needs_and_is_not_configured_skips_it():
@@ -265,6 +274,17 @@ def stalled(count, *, lives=False):
         report = run(Config(base_url=url, model="m", claims=("core",), timeout=2), [case(ASK)])
         server.let.set()
     return report.cases[0], [r.rule.id for r in report.rules if r.verdict is Verdict.FAIL]
+
+
+def test_what_does_not_end_in_time_is_not_recorded():
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Stalling)
+    server.count, server.lives, server.let = 3, True, threading.Event()
+    with listening(server) as url:
+        client = Client(url, timeout=0.2)
+        with pytest.raises(OutOfTime, match="did not end"):
+            record(client, {"input": "hi", "stream": True}, None)
+        client.close()
+        server.let.set()
 
 
 @pytest.mark.parametrize(("count", "said"), [(0, "no answer within"), (3, "did not end within")])

@@ -148,6 +148,12 @@ def _announced_whole() -> list[dict[str, Any]]:
             "server_label": "files",
         },
         {"type": "function_call_output", "id": "fco_1", "call_id": "call_9", "output": "7"},
+        {
+            "type": "custom_tool_call_output",
+            "id": "cto_1",
+            "call_id": "call_8",
+            "output": [{"type": "input_text", "text": "7"}],
+        },
         {"type": "tool_search_output", "id": "tso_1", "execution": "server", "tools": []},
     ]
     output[1:] = [{**item, "status": "completed"} for item in output[1:]]

@@ -110,12 +110,12 @@ class Request:
 
 
 class Client:
-    """Sends requests to one server. `base_url` ends before `/responses`. May be used from several
-    threads."""
+    """Sends requests to one server. `base_url` ends before `/responses`, `timeout` is how many
+    seconds an answer may take. May be used from several threads."""
 
     def __init__(self, base_url: str, *, timeout: float) -> None:
         self._base_url = base_url.rstrip("/")
-        self._timeout = timeout
+        self.timeout = timeout
         # The user's proxies are not for the server under test.
         # A connection of its own for each: some servers close idle ones without a word.
         limits = httpx.Limits(max_keepalive_connections=0)
@@ -155,7 +155,7 @@ class Client:
                 exchange = replace(exchange, status=answer.status_code, headers=answered)
                 return self._read(answer, exchange, request.leave, began)
         except (httpx.ReadTimeout, httpx.WriteTimeout) as error:
-            raise OutOfTime(f"{request.method} {url}", self._timeout) from error
+            raise OutOfTime(f"{request.method} {url}", self.timeout) from error
         except httpx.HTTPError as error:
             if exchange.status:  # The body broke off, which is for the rules to judge.
                 return replace(exchange, total=time.monotonic() - began)
@@ -189,10 +189,10 @@ class Client:
                         del content[told[leave.events - 1] :]
                         left.set()
                         break
-                if now - began > self._timeout:
+                if now - began > self.timeout:
                     out_of_time = True
                     break
-        except (httpx.HTTPError, OSError):
+        except (httpx.HTTPError, httpx.StreamError, OSError):
             # The body broke off or fell silent, or the suite went away; rules judge what is there.
             pass
         finally:

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from responses_conformance.exchange import Client, Request
+from responses_conformance.exchange import Client, OutOfTime, Request
 from responses_conformance.frames import blocks
 from responses_conformance.texts import parsed
 from responses_conformance.transcripts import Transcript
@@ -15,9 +15,11 @@ def record(client: Client, body: dict[str, Any], key: str | None) -> Transcript:
     """Post a body and keep what comes back; of a response that was stored, also what the server
     says when it is asked again, and its stream after half of its events.
 
-    Raises `Unreachable`.
+    Raises `Unreachable`, also if the answer does not end in time.
     """
     sent = client.send(Request("POST", "/responses", json.dumps(body).encode(), key=key))
+    if sent.out_of_time:
+        raise OutOfTime("POST /responses", client.timeout, "the answer did not end")
     headers = {name: sent.headers[name] for name in _KEPT_HEADERS if name in sent.headers}
     retrieved: Any = None
     resumed: dict[int, bytes] = {}

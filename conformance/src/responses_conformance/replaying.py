@@ -37,7 +37,14 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         length = int(self.headers.get("content-length") or 0)
-        body = json.loads(self.rfile.read(length) or b"{}")
+        try:
+            body = parsed(self.rfile.read(length) or b"{}")
+        except ValueError as error:
+            self._refuse(400, f"The body is no JSON: {error}.", "invalid_json")
+            return
+        if not isinstance(body, dict):
+            self._refuse(400, "The body must be an object.", "invalid_type")
+            return
         transcript = self.server.transcript
         if transcript.status >= 400 or body.get("stream") is True:
             self._send(transcript.status, transcript.headers, transcript.body)
@@ -53,14 +60,21 @@ class _Handler(BaseHTTPRequestHandler):
             model = {"id": response.get("model", "replay"), "object": "model", "created": 0}
             self._json(200, {"object": "list", "data": [{**model, "owned_by": "replay"}]})
         elif address.path != f"/v1/responses/{response.get('id')}":
-            detail = {"type": "invalid_request_error", "param": None, "code": "not_found"}
-            self._json(404, {"error": {"message": f"There is no {address.path}.", **detail}})
+            self._refuse(404, f"There is no {address.path}.", "not_found")
         elif query.get("stream") == ["true"]:
-            after = int(query.get("starting_after", ["-1"])[0])
+            told = query.get("starting_after", ["-1"])[0]
+            if not re.fullmatch(r"-1|\d{1,15}", told):
+                self._refuse(400, "It must be a number.", "invalid_type", "starting_after")
+                return
+            after = int(told)
             body = transcript.resumed.get(after, _suffix(transcript.body, after))
             self._send(200, transcript.headers, body)
         else:
             self._json(200, transcript.retrieved or response)
+
+    def _refuse(self, status: int, message: str, code: str, param: str | None = None) -> None:
+        detail = {"type": "invalid_request_error", "param": param, "code": code}
+        self._json(status, {"error": {"message": message, **detail}})
 
     def _json(self, status: int, content: Any) -> None:
         body = json.dumps(content).encode()

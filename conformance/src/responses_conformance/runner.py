@@ -138,14 +138,14 @@ class _Runner:
             player.play()
         except PremiseFailed as error:
             reason = f"the model did not do what the case is about: {error}"
-            if self._config.model_follows_script:
-                return self._weighed(player.case, [reason])
+            # What was seen until then is the server's all the same.
+            if self._config.model_follows_script or player.wrong:
+                return self._weighed(player.case, [*player.wrong, reason])
             return Verdict.SKIP, (reason,)
         except Missing as error:
             # What a step needs of an earlier answer is not there: the server's fault, if anything.
             return self._weighed(player.case, [*player.wrong, str(error)])
         except OutOfTime as error:
-            # What was seen until then is the server's all the same.
             if not player.wrong:
                 return Verdict.ERROR, (str(error),)
         except Unreachable as error:
