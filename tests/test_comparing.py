@@ -5,13 +5,14 @@ import json
 import os
 import signal
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 from said import in_a_loop
 
 from antiphon.comparing import ComparedHere, Comparer
-from antiphon.schemas import InvalidSchema
+from antiphon.schemas import SchemaLimits
 
 CITY = {
     "type": "object",
@@ -85,21 +86,51 @@ async def test_jso_06_patterns_that_cannot_be_used_are_named(
     comparer: Comparer, schema: Any, place: tuple[str, str] | None
 ):
     for comparing in (comparer, ComparedHere()):
-        try:
-            await comparing.check_patterns(schema)
-            found = None
-        except InvalidSchema as error:
-            found = (error.pointer, error.keyword)
-        assert found == place
+        invalid = await comparing.find_invalid([(schema, False)], SchemaLimits())
+        error = None if invalid is None else invalid.error
+        assert (None if error is None else (error.pointer, error.keyword)) == place
+    await comparer.close()
+
+
+@pytest.mark.parametrize("number", [0, 7, 299])
+@pytest.mark.parametrize(
+    ("wrong", "place"),
+    [
+        ({**CITY, "required": []}, ("", "required")),
+        ({**CITY, "properties": {"city": {"type": "word"}}}, ("/properties/city", "type")),
+        ({**CITY, "properties": {"city": {"pattern": "("}}}, ("/properties/city", "pattern")),
+        ({**CITY, "description": "x" * 300_000}, ("", "")),
+    ],
+)
+@in_a_loop
+async def test_of_many_schemas_the_one_that_is_not_taken_is_told(
+    comparer: Comparer, number: int, wrong: Any, place: tuple[str, str]
+):
+    schemas: list[tuple[Any, bool]] = [(CITY, True)] * 300
+    schemas[number] = (wrong, True)
+    for comparing in (comparer, ComparedHere()):
+        invalid = await comparing.find_invalid(schemas, SchemaLimits())
+        assert invalid is not None and invalid.number == number
+        assert (invalid.error.pointer, invalid.error.keyword) == place
+    await comparer.close()
+
+
+@pytest.mark.parametrize("number", [1, 300])
+@in_a_loop
+async def test_few_and_many_schemas_are_taken(comparer: Comparer, number: int):
+    for comparing in (comparer, ComparedHere()):
+        assert await comparing.find_invalid([(CITY, True)] * number, SchemaLimits()) is None
     await comparer.close()
 
 
 @in_a_loop
 async def test_jso_06_patterns_without_end_are_given_up():
     comparer = Comparer(processes=1, seconds=0.3)
-    patterns = {f"a{n}": {"pattern": f"(\\pL{{50}}){{{n}}}"} for n in range(1, 2000)}
-    with pytest.raises(InvalidSchema):
-        await comparer.check_patterns({"properties": patterns})
+    patterns = {f"a{n}": {"pattern": f"\\pL{{1,50}}x{{{n}}}"} for n in range(1, 2000)}
+    asked = [(CITY, True), ({"properties": patterns}, False), (CITY, True)]
+    invalid = await comparer.find_invalid(asked, SchemaLimits())
+    assert invalid is not None and invalid.number == 1
+    assert "0.3 s" in str(invalid.error)
     await comparer.close()
 
 
@@ -155,13 +186,12 @@ async def test_a_process_that_was_killed_is_replaced(comparer: Comparer):
     assert await comparer.compare("{}", TREE) is None
     (child,) = _children()
     os.kill(child, signal.SIGKILL)
-    while child in _children():
-        await asyncio.sleep(0.01)
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
     assert await comparer.compare("{}", TREE) is None
     await comparer.close()
 
 
 def _children() -> set[int]:
     """The processes that this one began and that are alive."""
-    with open(f"/proc/{os.getpid()}/task/{os.getpid()}/children") as file:
-        return {int(child) for child in file.read().split()}
+    begun_by = Path(f"/proc/{os.getpid()}/task").glob("*/children")
+    return {int(child) for file in begun_by for child in file.read_text().split()}

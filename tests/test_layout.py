@@ -27,6 +27,7 @@ SHARED = {
         "metrics",
         "principal",
         "schema_places",
+        "schema_process",
         "schemas",
     ),
     *("settings", "turn"),

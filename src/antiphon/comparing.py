@@ -1,164 +1,211 @@
 """Compares what models say with clients' schemas, so that neither holds up anybody else.
 
-Schemas may take any time, as they can be written to, and they are compared under the interpreter's
-lock. What may take long is therefore done by processes that do nothing else and can be killed:
-`python -m antiphon.comparing` reads lines of JSON, `[seconds, schema, text]`, and answers each with
-a line of JSON: what is wrong, or null. Without a text, that is with the patterns of the schema.
+Schemas may take any time, as they can be written to, and they are looked at and compared with under
+the interpreter's lock. What may take long is therefore done by processes: `schema_process`.
 """
 
 import asyncio
 import contextlib
 import json
+import os
 import signal
+import subprocess
 import sys
-from asyncio.subprocess import PIPE, Process
-from typing import Protocol
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from typing import NamedTuple, Protocol
 
 from antiphon.schema_places import Schema
-from antiphon.schemas import InvalidSchema, check_patterns, json_text, validate_answer
+from antiphon.schemas import (
+    InvalidSchema,
+    SchemaLimits,
+    check_patterns,
+    check_schema,
+    check_size,
+    json_text,
+    validate_answer,
+)
 
 #: Within this product of characters, without what can multiply the work, a millisecond or two.
 _SMALL = 1 << 20
+#: Schemas of so many characters, without patterns, are looked at in two or three milliseconds.
+_SMALL_SCHEMAS = 8 << 10
 _PATTERN = '"pattern'
 _MULTIPLYING = ('"$ref"', '"$dynamicRef"', _PATTERN, '"regex"')
+#: How much nicer the processes are, so that they keep this one from no processor.
+_NICER = 5
+
+#: A schema, and whether it is strict.
+Asked = tuple[Schema, bool]
+
+
+class Invalid(NamedTuple):
+    """Which of several schemas is not taken, by its number, and why."""
+
+    number: int
+    error: InvalidSchema
 
 
 class Comparing(Protocol):
-    """Compares with schemas that have been through `check_schema`."""
+    """Looks at schemas, and compares with those that are taken."""
+
+    async def find_invalid(self, schemas: Sequence[Asked], limits: SchemaLimits) -> Invalid | None:
+        """A schema that `check_schema` refuses, or that has a pattern that cannot be used."""
+        ...
 
     async def compare(self, text: str, schema: Schema) -> str | None:
         """What is wrong with a JSON text by a schema; None if nothing is."""
         ...
 
-    async def check_patterns(self, schema: Schema) -> None:
-        """Raise `InvalidSchema` for a pattern that cannot be used."""
-        ...
-
 
 class ComparedHere:
-    """Compares on a thread of this process, however long it takes."""
+    """Does everything on a thread of this process, however long it takes."""
+
+    async def find_invalid(self, schemas: Sequence[Asked], limits: SchemaLimits) -> Invalid | None:
+        return await asyncio.to_thread(_find_invalid, schemas, limits)
 
     async def compare(self, text: str, schema: Schema) -> str | None:
         return await asyncio.to_thread(validate_answer, text, schema)
 
-    async def check_patterns(self, schema: Schema) -> None:
-        await asyncio.to_thread(check_patterns, schema)
-
 
 class Comparer:
-    """Compares in this process what is quickly done, and all else in one of `processes` others,
-    which are begun when they are needed. What takes more than `seconds` of a processor is given up:
-    a text then counts as one that does not fit, and a pattern as one that cannot be used. For one
-    event loop; close it."""
+    """Does in this process what is quickly done, and all else in one of `processes` others, which
+    are begun when they are needed. What takes more than `seconds` of a processor is given up: a
+    text then counts as one that does not fit, and a schema as one that is not taken. For one event
+    loop; close it."""
 
     def __init__(self, *, processes: int = 2, seconds: float = 5) -> None:
         self._seconds = seconds
-        self._free = asyncio.Semaphore(processes)
-        self._processes: set[Process] = set()
-        self._idle: list[Process] = []
-        self._comparing: set[asyncio.Task[list[str] | None]] = set()
+        # Each of them waits for a process.
+        self._threads = ThreadPoolExecutor(processes, thread_name_prefix="comparing")
+        self._asked: set[asyncio.Future[Invalid | None]] = set()
+        self._lock = threading.Lock()
+        self._processes: set[subprocess.Popen[bytes]] = set()
+        self._idle: list[subprocess.Popen[bytes]] = []
+        self._closed = False
+
+    async def find_invalid(self, schemas: Sequence[Asked], limits: SchemaLimits) -> Invalid | None:
+        found = await asyncio.to_thread(self._found_here, schemas, limits)
+        return await self._found(found, len(schemas)) if isinstance(found, str) else found
 
     async def compare(self, text: str, schema: Schema) -> str | None:
         written = json_text(schema)
         if len(text) * len(written) <= _SMALL and not any(word in written for word in _MULTIPLYING):
             return await asyncio.to_thread(validate_answer, text, schema)
-        wrong = await self._found(f"[{self._seconds},{written},{json.dumps(text)}]\n")
-        return None if wrong is None else wrong[-1]
-
-    async def check_patterns(self, schema: Schema) -> None:
-        written = json_text(schema)
-        if _PATTERN not in written:
-            return
-        wrong = await self._found(f"[{self._seconds},{written},null]\n")
-        if wrong is not None:
-            raise InvalidSchema(*wrong)
-
-    async def _found(self, request: str) -> list[str] | None:
-        # Goes on if nobody waits for it any more, so that no process is left with half of it.
-        task = asyncio.create_task(self._elsewhere(request.encode("utf-8", "surrogatepass")))
-        self._comparing.add(task)
-        task.add_done_callback(self._comparing.discard)
-        return await asyncio.shield(task)
+        invalid = await self._found(f'"text":{json_text(text)},"schema":{written}', 1)
+        return None if invalid is None else invalid.error.reason
 
     async def close(self) -> None:
         """Stop the processes, whatever they are at."""
-        for task in self._comparing:
-            task.cancel()
-        await asyncio.gather(*self._comparing, return_exceptions=True)
+        for asked in self._asked:
+            asked.cancel()
+        with self._lock:
+            self._closed = True
+            for process in list(self._processes):
+                process.kill()
+        await asyncio.to_thread(self._threads.shutdown)
         for process in list(self._processes):
-            await self._stop(process)
+            self._forget(process)
 
-    async def _elsewhere(self, request: bytes) -> list[str] | None:
-        async with self._free:
-            while True:
-                is_fresh = not self._idle
-                process = await self._begun() if is_fresh else self._idle.pop()
-                answer = await _answered(process, request)
-                if answer:
-                    self._idle.append(process)
-                    wrong: list[str] | None = json.loads(answer)
-                    return wrong
-                await self._stop(process)
-                if process.returncode == -signal.SIGPROF:
-                    return ["", "", f"its schema takes more than {self._seconds:g} s"]
-                if is_fresh:  # Else it may have died while it had nothing to do.
-                    return ["", "", "its schema takes too much memory"]
+    def _found_here(self, schemas: Sequence[Asked], limits: SchemaLimits) -> Invalid | str | None:
+        """What is wrong, if that is quickly told; else what a process is asked."""
+        texts: list[str] = []
+        for schema, _ in schemas:
+            try:
+                texts.append(check_size(schema, limits))
+            except InvalidSchema as error:
+                return Invalid(len(texts), error)
+        if sum(map(len, texts)) <= _SMALL_SCHEMAS and not any(_PATTERN in text for text in texts):
+            return _find_invalid(schemas, limits)
+        asked = [
+            f"[{text},{json_text(strict)}]"
+            for text, (_, strict) in zip(texts, schemas, strict=True)
+        ]
+        return f'"limits":{json_text(asdict(limits))},"schemas":[{",".join(asked)}]'
 
-    async def _begun(self) -> Process:
-        # In a session of its own, so that what interrupts this process lets comparisons end.
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "antiphon.comparing"),
-            stdin=PIPE,
-            stdout=PIPE,
-            start_new_session=True,
+    async def _found(self, asked: str, answers: int) -> Invalid | None:
+        found = asyncio.get_running_loop().run_in_executor(
+            self._threads, self._elsewhere, asked, answers
         )
-        self._processes.add(process)
+        self._asked.add(found)
+        found.add_done_callback(self._asked.discard)
+        return await found
+
+    def _elsewhere(self, asked: str, answers: int) -> Invalid | None:
+        """What a process finds wrong, in as many answers as that takes. It goes on if nobody waits
+        for it any more, so that no process is left with half of it."""
+        request = f'{{"seconds":{self._seconds},{asked}}}\n'.encode("utf-8", "surrogatepass")
+        while True:
+            with self._lock:
+                idle = self._idle.pop() if self._idle else None
+            process = idle or self._begun()
+            found = _answered(process, request, answers)
+            if len(found) == answers or any(found):
+                self._idle.append(process)
+                return Invalid(len(found) - 1, found[-1]) if found[-1] else None
+            self._forget(process)
+            if process.returncode == -signal.SIGPROF:
+                return _given_up(len(found), f"its schema takes more than {self._seconds:g} s")
+            if idle is None:  # Else it may have died while it had nothing to do.
+                return _given_up(len(found), "its schema takes too much memory")
+
+    def _begun(self) -> subprocess.Popen[bytes]:
+        # `Popen` shares this process's memory with what it begins, where an event loop may copy
+        # the tables of it, which takes a tenth of a second for a few GB. In a session of its own,
+        # so that what interrupts this process lets comparisons end.
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("nothing is compared any more")
+            process = subprocess.Popen(
+                (sys.executable, "-m", "antiphon.schema_process"),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                start_new_session=True,
+            )
+            self._processes.add(process)
+        nice = os.getpriority(os.PRIO_PROCESS, process.pid) + _NICER
+        os.setpriority(os.PRIO_PROCESS, process.pid, nice)
         return process
 
-    async def _stop(self, process: Process) -> None:
-        """See to it that a process ends, if it has not closed its output because it does."""
-        if process.stdout is None or not process.stdout.at_eof():
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-        await process.wait()
+    def _forget(self, process: subprocess.Popen[bytes]) -> None:
+        """See to a process that has closed its output because it ends, or was killed."""
+        process.wait()
+        assert process.stdin is not None and process.stdout is not None
+        with contextlib.suppress(OSError):  # What it did not read any more.
+            process.stdin.close()
+        process.stdout.close()
         self._processes.discard(process)
 
 
-async def _answered(process: Process, request: bytes) -> bytes:
-    """The answer of a process; nothing if it died."""
+def _answered(
+    process: subprocess.Popen[bytes], request: bytes, answers: int
+) -> list[InvalidSchema | None]:
+    """The answers of a process, up to the first that something is wrong; fewer if it died."""
     assert process.stdin is not None and process.stdout is not None
-    try:
+    with contextlib.suppress(OSError):
         process.stdin.write(request)
-        await process.stdin.drain()
-        return await process.stdout.readline()
-    except ConnectionError:
-        return b""
+        process.stdin.flush()
+    found: list[InvalidSchema | None] = []
+    while len(found) < answers and not any(found):
+        answer = process.stdout.readline()
+        if not answer:
+            break
+        wrong = json.loads(answer)
+        found.append(None if wrong is None else InvalidSchema(*wrong))
+    return found
 
 
-def _serve() -> None:
-    """Compare what is asked for until nobody asks any more."""
-    signal.signal(signal.SIGPROF, signal.SIG_DFL)
-    for line in sys.stdin.buffer:
-        seconds, schema, text = json.loads(line)
-        # Ends this process, wherever it is, also if nobody is there any more who would.
-        signal.setitimer(signal.ITIMER_PROF, seconds)
-        wrong = _wrong(schema, text)
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        sys.stdout.write(json.dumps(wrong) + "\n")
-        sys.stdout.flush()
+def _given_up(number: int, reason: str) -> Invalid:
+    return Invalid(number, InvalidSchema("", "", reason))
 
 
-def _wrong(schema: Schema, text: str | None) -> list[str] | None:
-    """What is wrong, behind its place in the schema and the keyword, if that is at fault."""
-    if text is not None:
-        reason = validate_answer(text, schema)
-        return None if reason is None else ["", "", reason]
-    try:
-        check_patterns(schema)
-    except InvalidSchema as error:
-        return [error.pointer, error.keyword, error.reason]
+def _find_invalid(schemas: Sequence[Asked], limits: SchemaLimits) -> Invalid | None:
+    for number, (schema, strict) in enumerate(schemas):
+        try:
+            check_schema(schema, strict=strict, limits=limits)
+            check_patterns(schema)
+        except InvalidSchema as error:
+            return Invalid(number, error)
     return None
-
-
-if __name__ == "__main__":
-    _serve()

@@ -1,8 +1,6 @@
 """Takes requests in: what of a body is done, by which model, and whether it makes sense."""
 
-import asyncio
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple, Protocol
 
 from antiphon.errors import IntegerBelowMinimum, InvalidJSONSchema, InvalidValue
@@ -10,7 +8,7 @@ from antiphon.responses.answer_format import SCHEMA_PLACE, answer_format
 from antiphon.responses.gate import Dropped, Gate
 from antiphon.responses.request import EffectiveRequest, RequestReader
 from antiphon.responses.tools import BRINGING, check_tools, grammars, strict_schemas, tool_places
-from antiphon.schemas import InvalidSchema, SchemaLimits, check_schema
+from antiphon.schemas import SchemaLimits
 
 
 class IntakeOptions(Protocol):
@@ -104,10 +102,11 @@ class Intake:
         if wanted is not None and wanted.schema is not None:
             schemas.append((SCHEMA_PLACE, wanted.schema, wanted.strict))
         if schemas:
-            await asyncio.to_thread(self._check_schemas, schemas)
-            for place, schema, _ in schemas:
-                with _at(place):
-                    await request.comparing.check_patterns(schema)
+            asked = [(schema, strict) for _, schema, strict in schemas]
+            invalid = await request.comparing.find_invalid(asked, self._limits)
+            if invalid is not None:
+                place = schemas[invalid.number][0]
+                raise InvalidJSONSchema(f"Invalid '{place}': {invalid.error}.", param=place)
         request.tool_places = places
         return request, dropped
 
@@ -120,20 +119,6 @@ class Intake:
                     f"Invalid '{place}': the grammar has {size} bytes, and {most} are allowed.",
                     param=place,
                 )
-
-    def _check_schemas(self, schemas: list[tuple[str, Mapping[str, Any], bool]]) -> None:
-        for place, schema, strict in schemas:
-            with _at(place):
-                check_schema(schema, strict=strict, limits=self._limits)
-
-
-@contextmanager
-def _at(place: str) -> Iterator[None]:
-    """Tells a client of an invalid schema where in the request it stands."""
-    try:
-        yield
-    except InvalidSchema as error:
-        raise InvalidJSONSchema(f"Invalid '{place}': {error}.", param=place) from None
 
 
 class _Declared(NamedTuple):
