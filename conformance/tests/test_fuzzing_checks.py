@@ -3,11 +3,11 @@
 import json
 
 import pytest
-import requests
 from made import life, message, whole, written
 
 pytest.importorskip("schemathesis", reason="the extra fuzz is not installed")
 
+import requests
 from schemathesis.core.transport import Response
 
 from responses_conformance.fuzzing import checks

@@ -22,7 +22,7 @@ from responses_conformance.results import (
 from responses_conformance.schemas import Schemas
 from responses_conformance.second import SecondOpinion
 from responses_conformance.steps import Player, PremiseFailed
-from responses_conformance.texts import printable
+from responses_conformance.texts import parsed_yaml, printable
 from responses_conformance.values import Missing, Unreadable
 
 
@@ -88,7 +88,7 @@ def _expected_failures(config: Config) -> dict[str, str]:
     if config.expected_failures is None:
         return {}
     try:
-        content = yaml.safe_load(config.expected_failures.read_text(encoding="utf-8")) or {}
+        content = parsed_yaml(config.expected_failures.read_text(encoding="utf-8")) or {}
     except (OSError, yaml.YAMLError) as error:
         raise ConfigError(f"{config.expected_failures}: {error}") from error
     if not isinstance(content, dict):

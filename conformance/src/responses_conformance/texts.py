@@ -1,7 +1,12 @@
-"""Texts that servers send, whatever is in them."""
+"""Texts that are read and told, whatever is in them."""
 
 import json
 from typing import Any
+
+import yaml
+
+#: The reader of YAML in C, where it is built in, as it is ten times as fast.
+_YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def parsed(text: str | bytes) -> Any:
@@ -11,6 +16,11 @@ def parsed(text: str | bytes) -> Any:
         return json.loads(text, parse_constant=_refused)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
+
+
+def parsed_yaml(text: str) -> Any:
+    """The value of a YAML text. Raises `yaml.YAMLError`."""
+    return yaml.load(text, _YAML)  # A safe one.
 
 
 def printable(text: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from responses_conformance.rules.catalogue import rules
+from responses_conformance.texts import parsed_yaml
 
 #: What a server may claim, in the order of reports.
 PROFILES = (
@@ -137,7 +138,7 @@ def behaviours() -> Mapping[str, Behaviour]:
             entry.get("scripted", False),
             tuple(entry["script"]),
         )
-        for name, entry in yaml.safe_load(text).items()
+        for name, entry in parsed_yaml(text).items()
     }
 
 
@@ -168,7 +169,7 @@ def load(folders: Iterable[Path] = ()) -> list[Case]:
 
 def _cases(name: str, text: str) -> Iterator[Case]:
     try:
-        entries = yaml.safe_load(text) or []
+        entries = parsed_yaml(text) or []
     except yaml.YAMLError as error:
         raise CaseError(f"{name}: {error}") from error
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):

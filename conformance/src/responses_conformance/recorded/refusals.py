@@ -14,6 +14,7 @@ import yaml
 
 from responses_conformance.config import ConfigError
 from responses_conformance.exchange import Exchange
+from responses_conformance.texts import parsed_yaml
 
 _WORDS = ("name", "reason")
 _MARKS = ("status", "code", "path", "param", "message")
@@ -47,7 +48,7 @@ class Refusal:
 def load(file: Path) -> list[Refusal]:
     """The refusals of a file. Raises `ConfigError`."""
     try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8")) or []
+        content = parsed_yaml(file.read_text(encoding="utf-8")) or []
     except (OSError, yaml.YAMLError) as error:
         raise ConfigError(f"{file}: {error}") from error
     if not isinstance(content, list):

@@ -6,7 +6,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Literal
 
-import yaml
+from responses_conformance.texts import parsed_yaml
 
 Level = Literal["must", "should", "exact"]
 
@@ -34,5 +34,5 @@ def rules() -> Mapping[str, Rule]:
             tuple(entry["source"]),
             tuple(entry["breaks"]),
         )
-        for name, entry in yaml.safe_load(text).items()
+        for name, entry in parsed_yaml(text).items()
     }

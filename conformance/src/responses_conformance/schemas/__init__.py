@@ -6,9 +6,9 @@ from importlib.resources import files
 from typing import Any
 
 import jsonschema_rs
-import yaml
 
 from responses_conformance.findings import Findings, cut
+from responses_conformance.texts import parsed_yaml
 
 _MOST = 5  # Mistakes told of one value.
 
@@ -23,7 +23,7 @@ def _definitions(level: str) -> dict[str, Any]:
 @cache
 def _required() -> dict[str, dict[str, str]]:
     text = files(__package__).joinpath("must.yaml").read_text(encoding="utf-8")
-    required: dict[str, dict[str, str]] = yaml.safe_load(text)["required"]
+    required: dict[str, dict[str, str]] = parsed_yaml(text)["required"]
     return required
 
 
