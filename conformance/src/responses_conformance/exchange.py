@@ -119,7 +119,9 @@ class Client:
         # The user's proxies are not for the server under test.
         # A connection of its own for each: some servers close idle ones without a word.
         limits = httpx.Limits(max_keepalive_connections=0)
-        self._http = httpx.Client(timeout=timeout, trust_env=False, limits=limits)
+        # Certificates take a while to be read.
+        verify = not self._base_url.startswith("http://")
+        self._http = httpx.Client(timeout=timeout, trust_env=False, limits=limits, verify=verify)
 
     def close(self) -> None:
         """Close its connections."""

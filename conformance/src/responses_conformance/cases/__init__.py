@@ -147,24 +147,33 @@ def load(folders: Iterable[Path] = ()) -> list[Case]:
 
     Raises `CaseError`.
     """
-    texts = [
-        (entry.name, entry.read_text(encoding="utf-8"))
-        for entry in files(__package__).iterdir()
-        if entry.name.endswith(".yaml")
-    ]
+    texts = []
     for folder in folders:
         found = [folder] if folder.is_file() else sorted(folder.glob("*.yaml"))
         if not found:
             raise CaseError(f"{folder}: there is no *.yaml in it")
         texts += [(str(file), file.read_text(encoding="utf-8")) for file in found]
-    cases: dict[str, Case] = {}
+    cases = {case.id: case for case in _own()}
     for name, text in texts:
-        for case in _cases(name, text):
-            if case.id in cases:
-                raise CaseError(f"{name}: {case.id} is also in {cases[case.id].file}")
-            cases[case.id] = case
+        _add(_cases(name, text), cases)
     order = {profile: number for number, profile in enumerate(PROFILES)}
     return sorted(cases.values(), key=lambda case: (order[case.profile], case.id))
+
+
+@cache
+def _own() -> tuple[Case, ...]:
+    cases: dict[str, Case] = {}
+    for entry in files(__package__).iterdir():
+        if entry.name.endswith(".yaml"):
+            _add(_cases(entry.name, entry.read_text(encoding="utf-8")), cases)
+    return tuple(cases.values())
+
+
+def _add(found: Iterable[Case], cases: dict[str, Case]) -> None:
+    for case in found:
+        if case.id in cases:
+            raise CaseError(f"{case.file}: {case.id} is also in {cases[case.id].file}")
+        cases[case.id] = case
 
 
 def _cases(name: str, text: str) -> Iterator[Case]:

@@ -21,6 +21,12 @@ def _definitions(level: str) -> dict[str, Any]:
 
 
 @cache
+def _validator(level: str, name: str) -> Any:
+    schema = {"$ref": f"#/$defs/{name}", "$defs": _definitions(level)}
+    return jsonschema_rs.Draft202012Validator(schema)
+
+
+@cache
 def _required() -> dict[str, dict[str, str]]:
     text = files(__package__).joinpath("must.yaml").read_text(encoding="utf-8")
     required: dict[str, dict[str, str]] = parsed_yaml(text)["required"]
@@ -37,21 +43,18 @@ class Schemas:
 
     def __init__(self, *, exact: bool = False) -> None:
         self.exact = exact
-        self._levels = [("SHAPE-1", _definitions("must"))]
-        if exact:
-            self._levels.append(("SHAPE-2", _definitions("exact")))
-        self._validators: dict[tuple[str, str], Any] = {}
+        self._levels = [("SHAPE-1", "must"), *([("SHAPE-2", "exact")] if exact else [])]
         self._tags = _tags(_definitions("must"))
         #: The types of all events that the API defines.
         self.event_kinds = frozenset(_tags(_definitions("must"), ["StreamEvent"]))
 
     def judge(self, name: str, value: Any, where: str, findings: Findings) -> None:
         """Judge a value by the schema of this name, at the second level only if the first holds."""
-        for rule, definitions in self._levels:
+        for rule, level in self._levels:
             if name == "Error" and rule == "SHAPE-1":
                 continue  # The FAULT rules say what is required of anyone.
             try:
-                errors = list(self._validator(rule, name, definitions).iter_errors(value))
+                errors = list(_validator(level, name).iter_errors(value))
             except ValueError as deep:  # It is nested too deeply.
                 findings.add(rule, where, f"it cannot be judged: {deep}")
                 return
@@ -66,13 +69,6 @@ class Schemas:
                 )
             if errors:
                 return
-
-    def _validator(self, rule: str, name: str, definitions: dict[str, Any]) -> Any:
-        key = (rule, name)
-        if key not in self._validators:
-            schema = {"$ref": f"#/$defs/{name}", "$defs": definitions}
-            self._validators[key] = jsonschema_rs.Draft202012Validator(schema)
-        return self._validators[key]
 
     def _field(self, name: str, value: Any, path: list[Any], error: Any) -> str | None:
         """The field at fault, as `Schema.field`."""
