@@ -155,7 +155,28 @@ def test_a_server_that_is_not_there_is_told():
     assert "ConnectError" in said.output
 
 
-@pytest.mark.parametrize(("content", "said"), [(None, "no such file"), ("nonsense: [", "")])
+def test_a_document_may_be_at_an_address_and_leave_the_base_out_of_its_paths():
+    paths = {"/count": DOCUMENT["paths"]["/v1/count"]}
+    asked = set()
+
+    def answer(method, path, body):
+        if path == "/openapi.json":
+            return Answer({**DOCUMENT, "paths": paths})
+        asked.add(path.partition("?")[0])
+        return sound(method, path, body)
+
+    with answering(answer) as url:
+        document = url.removesuffix("/v1") + "/openapi.json"
+        options = ["--base-url", url, "--phase", "coverage", "--document", document]
+        said = CliRunner().invoke(main, ["fuzz", *options])
+    assert said.exit_code == 0
+    assert "/v1/count" in asked and "/count" not in asked
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(None, "no such file"), ("nonsense: [", "no OpenAPI document"), ("[]", "no OpenAPI")],
+)
 def test_a_document_that_cannot_be_read_is_no_success(tmp_path, content, said):
     document = tmp_path / "document.yaml"
     if content is not None:

@@ -10,10 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
+import httpx
+import yaml
+
 from responses_conformance.config import Config, ConfigError
 from responses_conformance.exchange import Client, Request
 from responses_conformance.fuzzing.found import CHECKS
 from responses_conformance.schemas import document
+from responses_conformance.texts import parsed_yaml
 
 PHASES = ("coverage", "fuzzing", "stateful")
 #: The environment variable that tells `hooks` where to write cases, and what of them.
@@ -67,7 +71,7 @@ def fuzz(config: Config, job: Job) -> Outcome:
     with tempfile.TemporaryDirectory() as folder:
         location = _located(job.document) or str(_written(Path(folder)))
         report = Path(folder) / "report.json"
-        command = [program, "run", location, "--url", _origin(config.base_url)]
+        command = [program, "run", location, "--url", _url(config.base_url, location)]
         command += ["--phases", job.phase, "--seed", str(job.seed), "--mode", "all"]
         command += ["--max-time", str(job.seconds), "--checks", ",".join(CHECKS)]
         command += ["--request-timeout", str(config.timeout), "--continue-on-failure"]
@@ -125,15 +129,24 @@ def _tried(report: Path, job: Job) -> int:
 def _written(folder: Path) -> Path:
     """The document without the operations that are no part of the API, as a file."""
     content = document()
-    content["paths"] = {
-        path: item for path, item in content["paths"].items() if path.startswith("/v1/")
-    }
+    paths = {path: item for path, item in content["paths"].items() if path.startswith("/v1/")}
     file = folder / "openapi.json"
-    file.write_text(json.dumps(content), encoding="utf-8")
+    file.write_text(json.dumps({**content, "paths": paths}), encoding="utf-8")
     return file
 
 
-def _origin(base_url: str) -> str:
-    """The base URL without the `/v1` that the document's paths begin with."""
+def _url(base_url: str, location: str) -> str:
+    """What the paths of a document come after: the base URL, without its `/v1` if they begin with
+    that. Raises `ConfigError` if the document cannot be read."""
+    try:
+        if "://" in location:
+            text = httpx.get(location, trust_env=False, follow_redirects=True).text
+        else:
+            text = Path(location).read_text(encoding="utf-8")
+        paths = list(parsed_yaml(text)["paths"])
+    except (httpx.HTTPError, OSError, ValueError, KeyError, TypeError, yaml.YAMLError) as error:
+        raise ConfigError(f"{location}: no OpenAPI document can be read there") from error
     parts = urlsplit(base_url)
+    if not any(path.startswith("/v1/") for path in paths):
+        return base_url
     return urlunsplit(parts._replace(path=parts.path.removesuffix("/").removesuffix("/v1")))
