@@ -1,13 +1,17 @@
 """Reports hold what happened, and no secrets."""
 
+import io
 import json
 from xml.etree import ElementTree
 
 import pytest
 from replays import ASK, case, replayed
+from rich.console import Console as Terminal
 
 from responses_conformance.config import Config
+from responses_conformance.reports.console import Console
 from responses_conformance.reports.files import ReportError, write
+from responses_conformance.results import CaseResult, Verdict
 from responses_conformance.runner import run
 
 KEY = "sk-a-secret-that-must-not-show"
@@ -72,3 +76,18 @@ def test_the_table_has_a_line_for_each_profile(report, tmp_path):
 def test_an_unknown_form_is_refused(report, tmp_path):
     with pytest.raises(ReportError, match="json"):
         write(report, tmp_path / "r.pdf")
+
+
+def test_what_fails_is_shown_with_its_level_and_nothing_in_it_is_markup():
+    seen = io.StringIO()
+    terminal = Terminal(file=seen, width=200)
+    should = case(ASK, identity="T-5", requirement="It SHOULD work.")
+    must = case(ASK, identity="T-6")
+    with Console(2, terminal) as console:
+        console.case(CaseResult(should, Verdict.FAIL, ("[red]why[/] of it",)))
+        console.case(CaseResult(must, Verdict.FAIL, ("\u2028",)))
+        console.case(CaseResult(must, Verdict.PASS))
+    lines = [line.rstrip() for line in seen.getvalue().splitlines()]
+    assert "fail T-5 (should) A title" in lines
+    assert "    [red]why[/] of it" in lines
+    assert lines.count("fail T-6 A title") == 1

@@ -44,11 +44,15 @@ from responses_conformance.transcripts import TranscriptError, judge
 from responses_conformance.transcripts import load as load_transcript
 from responses_conformance.words import case_text, finding_text, rule_text
 
+_FILE = click.Path(path_type=Path)
+_THERE = click.Path(exists=True, path_type=Path)
+_PROFILE = click.Choice(PROFILES)
+
 
 def _server_options(command: Any) -> Any:
     for option in reversed(
         [
-            click.option("--config", "config_file", type=click.Path(path_type=Path)),
+            click.option("--config", "config_file", type=_FILE, help="TOML file with options."),
             click.option("--base-url", help="Where the API is, up to /responses."),
             click.option("--api-key", help="Key that is sent as a bearer token."),
             click.option("--model", help="Model to ask; without it the first that is listed."),
@@ -89,17 +93,17 @@ def main() -> None:
 @_server_options
 @click.option("--second-api-key", help="Key of somebody else, for cases about two tenants.")
 @click.option("--server-name", help="What reports call the server.")
-@click.option("--claim", "claims", multiple=True, type=click.Choice(PROFILES))
-@click.option("--not-claimed", multiple=True, type=click.Choice(PROFILES))
+@click.option("--claim", "claims", multiple=True, type=_PROFILE, help="Only these are judged.")
+@click.option("--not-claimed", multiple=True, type=_PROFILE, help="These are not judged.")
 @click.option("--model-follows-script", is_flag=True, help="The model does what cases ask for.")
 @click.option("--keys-required", is_flag=True, help="The server refuses requests without a key.")
 @click.option("--second-opinion", is_flag=True, help="Have openapi-core judge as well.")
 @click.option("--context-window", type=int, help="The model's context, in tokens.")
 @click.option("--max-output-tokens", type=int, help="Sent where a case does not say.")
 @click.option("--only", multiple=True, help="Only these cases or profiles.")
-@click.option("--cases", multiple=True, type=click.Path(exists=True, path_type=Path))
-@click.option("--expected-failures", type=click.Path(exists=True, path_type=Path))
-@click.option("--report", "reports", multiple=True, type=click.Path(path_type=Path))
+@click.option("--cases", multiple=True, type=_THERE, help="More cases: YAML, or a folder of it.")
+@click.option("--expected-failures", type=_THERE, help="YAML: reasons by case or rule.")
+@click.option("--report", "reports", multiple=True, type=_FILE, help="See above; may be repeated.")
 def run(config_file: Path | None, reports: tuple[Path, ...], **flags: Any) -> None:
     """Run cases against a server.
 
@@ -121,9 +125,9 @@ def run(config_file: Path | None, reports: tuple[Path, ...], **flags: Any) -> No
 
 
 @main.command("list")
-@click.option("--profile", type=click.Choice(PROFILES))
+@click.option("--profile", type=_PROFILE)
 @click.option("--rules", "show_rules", is_flag=True, help="The rules, not the cases.")
-@click.option("--cases", multiple=True, type=click.Path(exists=True, path_type=Path))
+@click.option("--cases", multiple=True, type=_THERE, help="More cases: YAML, or a folder of it.")
 def list_(profile: str | None, show_rules: bool, cases: tuple[Path, ...]) -> None:
     """List cases, or rules."""
     if show_rules:
@@ -140,7 +144,7 @@ def list_(profile: str | None, show_rules: bool, cases: tuple[Path, ...]) -> Non
 
 @main.command()
 @click.argument("name", metavar="ID")
-@click.option("--cases", multiple=True, type=click.Path(exists=True, path_type=Path))
+@click.option("--cases", multiple=True, type=_THERE, help="More cases: YAML, or a folder of it.")
 def explain(name: str, cases: tuple[Path, ...]) -> None:
     """Say all that is known of a case or a rule."""
     name = name.upper()
@@ -164,7 +168,7 @@ def behaviours_() -> None:
 
 
 @main.command()
-@click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.argument("files", nargs=-1, required=True, type=_THERE)
 @click.option("--exact", is_flag=True, help="Judge by antiphon's own document as well.")
 def check(files: tuple[Path, ...], exact: bool) -> None:
     """Judge recorded streams."""
@@ -184,7 +188,7 @@ def check(files: tuple[Path, ...], exact: bool) -> None:
 
 
 @main.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=_FILE)
 @_server_options
 @click.option("--behaviour", type=click.Choice(list(behaviours())), help="Its prompt is sent.")
 @click.option("--body", type=click.File(), help="JSON that is sent, or added to the prompt.")
@@ -224,7 +228,7 @@ def _object(file: Any) -> dict[str, Any]:
 
 
 @main.command()
-@click.argument("file", type=click.Path(exists=True, path_type=Path))
+@click.argument("file", type=_THERE)
 @click.option("--port", default=8081, show_default=True)
 @click.option("--pause", default=0.0, help="Seconds between frames.")
 def replay(file: Path, port: int, pause: float) -> None:
@@ -239,7 +243,7 @@ def replay(file: Path, port: int, pause: float) -> None:
 
 
 @main.command()
-@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("folder", type=_FILE)
 @click.option("--base-url", required=True, help="Where requests go on to, up to /responses.")
 @click.option("--client", required=True, help="What the client is called.")
 @click.option("--version", required=True, help="Its version.")
@@ -262,16 +266,14 @@ def capture(folder: Path, base_url: str, client: str, version: str, flow: str, p
 
 
 @main.command()
-@click.argument("folders", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.argument("folders", nargs=-1, required=True, type=_THERE)
 @_server_options
-@click.option("--claim", "claims", multiple=True, type=click.Choice(PROFILES))
-@click.option("--not-claimed", multiple=True, type=click.Choice(PROFILES))
-@click.option("--refusals", type=click.Path(exists=True, path_type=Path), help="Documented ones.")
+@click.option("--claim", "claims", multiple=True, type=_PROFILE, help="Only these are judged.")
+@click.option("--not-claimed", multiple=True, type=_PROFILE, help="These are not judged.")
+@click.option("--refusals", type=_THERE, help="Documented ones.")
 @click.option("--unused-refusals", is_flag=True, help="Refusals that nothing met are no failure.")
-@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Report, by request.")
-@click.option(
-    "--markdown", "table_file", type=click.Path(path_type=Path), help="Table by client; see below."
-)
+@click.option("--json", "json_file", type=_FILE, help="Report, by request.")
+@click.option("--markdown", "table_file", type=_FILE, help="Table by client; see below.")
 def resend(
     folders: tuple[Path, ...],
     config_file: Path | None,
@@ -318,7 +320,7 @@ def _tell(result: Resent) -> None:
 @click.option("--seconds", default=60, show_default=True, help="How long.")
 @click.option("--seed", default=SEED, show_default=True)
 @click.option("--document", help="OpenAPI document, a file or an address; else antiphon's.")
-@click.option("--reports", type=click.Path(path_type=Path), help="Folder for reports.")
+@click.option("--reports", type=_FILE, help="Folder for reports.")
 @click.option("--operation", "operations", multiple=True, help="Only these, by operationId.")
 def fuzz(
     config_file: Path | None,

@@ -57,8 +57,9 @@ class Console:
         if result.verdict not in BAD:
             return
         colour = _COLOURS[result.verdict]
+        level = " (should)" if result.case.level == "should" else ""
         self._terminal.print(
-            f"[{colour}]{result.verdict}[/] {result.case.id} {escape(result.case.title)}"
+            f"[{colour}]{result.verdict}[/] {result.case.id}{level} {escape(result.case.title)}"
         )
         for reason in result.reasons:
             self._terminal.print(f"    {escape(reason)}", soft_wrap=True)
