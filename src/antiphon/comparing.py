@@ -207,5 +207,6 @@ def _find_invalid(schemas: Sequence[Asked], limits: SchemaLimits) -> Invalid | N
             check_schema(schema, strict=strict, limits=limits)
             check_patterns(schema)
         except InvalidSchema as error:
-            return Invalid(number, error)
+            # Anew, as what was raised leads to this frame, and from it to what waits for it.
+            return Invalid(number, InvalidSchema(error.pointer, error.keyword, error.reason))
     return None

@@ -21,6 +21,7 @@ _logger = structlog.get_logger("antiphon.http")
 _API_VERSION = "2020-10-01"
 _SANE_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 _ROUTING = "connexion_routing"  # Where Connexion notes which operation it found.
+_CONTEXT = "connexion_context"  # Where operations find their arguments.
 _SEND = "antiphon_send"
 # Methods that take no body here. Connexion would read a form that a media type promises.
 _WITHOUT_BODY = frozenset({"GET", "HEAD", "DELETE"})
@@ -67,7 +68,14 @@ class Edge:
             await send(message)
 
         with structlog.contextvars.bound_contextvars(request_id=request_id):
-            await self._app(scope, receive, send_with_headers)
+            try:
+                await self._app(scope, receive, send_with_headers)
+            finally:
+                # What sends holds the scope: they would keep each other, and the body, until
+                # garbage is collected, and for a large body that takes long. Timers that were
+                # begun meanwhile, such as uvicorn's for the connection, hold the context.
+                extensions.pop(_CONTEXT, {}).pop("payload", None)
+                extensions.pop(_SEND)
 
 
 def body_send(scope: Scope, send: Send) -> Send:

@@ -1,7 +1,7 @@
 """What holds a turn to its word: the grammar of its calls and its answer, and of its reasoning."""
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Executor
 from functools import cached_property
 from typing import Any
@@ -122,7 +122,8 @@ class Constraints:
         self, turn: Turn, compiler: GrammarCompiler, refused: GrammarRefused
     ) -> InvalidJSONSchema:
         """The part of a turn that is to blame: the first that cannot be compiled by itself."""
-        for place, grammar, schema in _parts(turn):
+        parts = await asyncio.get_running_loop().run_in_executor(self._threads, _parts, turn)
+        for place, grammar, schema in parts:
             try:
                 await compiler.compile(grammar)
             except GrammarRefused as error:
@@ -148,16 +149,18 @@ class Constraints:
         return mark.encode() if mark is not None else self._tokenizer.bytes_of(token)
 
 
-def _parts(turn: Turn) -> Iterator[tuple[str, str, Mapping[str, Any] | None]]:
+def _parts(turn: Turn) -> list[tuple[str, str, Mapping[str, Any] | None]]:
     """The parts of a turn that others wrote, each with its place, its grammar, and its schema if it
     is one."""
+    parts: list[tuple[str, str, Mapping[str, Any] | None]] = []
     for tool in callable_tools(turn):
         if tool.grammar is not None:
-            yield _place(tool), own_grammar(tool.grammar), None
+            parts.append((_place(tool), own_grammar(tool.grammar), None))
         elif tool.strict:
-            yield _place(tool), arguments_grammar(tool), tool.parameters
+            parts.append((_place(tool), arguments_grammar(tool), tool.parameters))
     if turn.answer is not None:
-        yield _ANSWER, answer_grammar(turn.answer), turn.answer.schema
+        parts.append((_ANSWER, answer_grammar(turn.answer), turn.answer.schema))
+    return parts
 
 
 def _place(tool: Tool) -> str:

@@ -1,5 +1,6 @@
 """Finds what in a schema keeps a grammar from being made of it."""
 
+import asyncio
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -24,27 +25,29 @@ async def culprit(
 ) -> InvalidSchema:
     """The innermost part of a schema that is refused by itself, and the keyword without which it
     would not be. `message` is what the compiler says of the whole."""
-    found = list(places(schema))
-    if len(found) > _MOST_PLACES:
-        return blame(schema, message)
-    search = _Search(compiler, schema, found)
+    search = await asyncio.to_thread(_Search, compiler, schema)
+    if search.num_places > _MOST_PLACES:
+        return await asyncio.to_thread(blame, schema, message)
     place = await search.innermost()
     keyword = await search.keyword(place)
     if not keyword:
-        return blame(schema, message)
+        return await asyncio.to_thread(blame, schema, message)
     return InvalidSchema(place.pointer, keyword, f"'{keyword}': {search.message or message}")
 
 
 class _Search:
-    def __init__(
-        self, compiler: GrammarCompiler, schema: Mapping[str, Any], found: list[Place]
-    ) -> None:
+    def __init__(self, compiler: GrammarCompiler, schema: Mapping[str, Any]) -> None:
         self._compiler = compiler
         self._document = Document(schema)
-        self._found = {place.pointer: place for place in found}
+        self._found = {place.pointer: place for place in places(schema)}
         self._until = time.monotonic() + _SECONDS
         #: What is said of the part that was found.
         self.message = ""
+
+    @property
+    def num_places(self) -> int:
+        """How many schemas there are."""
+        return len(self._found)
 
     async def innermost(self) -> Place:
         place = self._found[""]
@@ -80,7 +83,7 @@ class _Search:
     async def _refused(self, schema: Any, noting: bool = True) -> bool:
         if time.monotonic() > self._until:
             return not noting  # Nothing more is found out: neither deeper places nor keywords.
-        grammar = answer_grammar(AnswerFormat(self._document.alone(schema), strict=True))
+        grammar = await asyncio.to_thread(self._grammar, schema)
         try:
             await self._compiler.compile(grammar, keep=False)
         except GrammarRefused as error:
@@ -88,3 +91,6 @@ class _Search:
                 self.message = str(error)
             return True
         return False
+
+    def _grammar(self, schema: Any) -> str:
+        return answer_grammar(AnswerFormat(self._document.alone(schema), strict=True))

@@ -103,6 +103,10 @@ class Journal:
             self._pause.set_result(None)
 
 
+def unheard(_: Exception) -> None:
+    """For a log whose failure is nobody's concern."""
+
+
 class StoredLog(EventLog):
     """A log whose readers get what is committed, and nothing else.
 
@@ -123,7 +127,7 @@ class StoredLog(EventLog):
         self._detached = False
         self._has_output = False
         self._failure: Exception | None = None
-        self.on_failure: Callable[[Exception], None] = lambda _: None
+        self.on_failure: Callable[[Exception], None] = unheard
 
     @property
     def lease(self) -> Lease:

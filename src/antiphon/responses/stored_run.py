@@ -8,7 +8,7 @@ from antiphon.errors import APIError, ResponseCancelled, StorageUnavailable
 from antiphon.models.base import Generation
 from antiphon.responses.builder import ResponseBuilder
 from antiphon.responses.fold import FoldError, fold
-from antiphon.responses.journal import StoredLog
+from antiphon.responses.journal import StoredLog, unheard
 from antiphon.responses.run import Run
 from antiphon.spec.types import Response
 from antiphon.store.failures import LeaseLost, StoreError
@@ -78,6 +78,8 @@ class StoredRun(Run):
         if self._deadline is not None:
             self._deadline.cancel()
         super()._ended(task)
+        # Else the two would keep each other, with all events, until garbage is collected.
+        self._stored.on_failure = unheard
 
     async def _stopped(self, reason: APIError) -> None:
         if reason is self.storage_failure:

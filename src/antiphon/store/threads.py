@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from queue import SimpleQueue
 from typing import Generic, Protocol, TypeVar
 
@@ -43,19 +44,11 @@ class Threads(Generic[S]):
         `StoreUnavailable` once they are closed."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-
-        def job(thing: S) -> None:
-            if future.cancelled():
-                return
-            try:
-                result = work(thing)
-            except BaseException as error:
-                _tell(loop, _fail, future, error)
-            else:
-                _tell(loop, _finish, future, result)
-
-        self.post(job)
-        return await future
+        self.post(partial(_do, work, loop, future))
+        try:
+            return await future
+        finally:
+            del future  # An error leads to this frame, and would be kept by it.
 
     def post(self, job: Callable[[S], None]) -> None:
         """Have something done that nobody waits for. It must not raise."""
@@ -76,6 +69,21 @@ class Threads(Generic[S]):
             job(thing)
             del job  # What it holds must not wait for the next.
         thing.close()
+
+
+def _do(
+    work: Callable[[S], T], loop: asyncio.AbstractEventLoop, future: "asyncio.Future[T]", thing: S
+) -> None:
+    if future.cancelled():
+        return
+    try:
+        result = work(thing)
+    except BaseException as error:
+        _tell(loop, _fail, future, error)
+    else:
+        _tell(loop, _finish, future, result)
+    finally:
+        del future
 
 
 def _tell(loop: asyncio.AbstractEventLoop, how: Callable[..., None], *what: object) -> None:
