@@ -1,5 +1,6 @@
 """The command."""
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -119,6 +120,24 @@ def test_check_says_of_any_file_what_is_wrong(tmp_path, content, said):
     result = call("check", tmp_path / "a.sse")
     assert result.exit_code == 1
     assert said in result.output
+    assert isinstance(result.exception, SystemExit)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--port", "99999"], "0<=x<=65535"),
+        (["--base-url", "nonsense"], "nonsense is no http"),
+        (["--port", "taken"], "in use"),
+    ],
+)
+def test_what_capture_cannot_use_is_told(tmp_path, options, said):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        options = [port if option == "taken" else option for option in options]
+        told = ["--base-url", "http://127.0.0.1:9/v1", "--client", "c", "--version", "1"]
+        result = call("capture", tmp_path, *told, *options)
+    assert result.exit_code != 0 and said in result.output
     assert isinstance(result.exception, SystemExit)
 
 

@@ -47,6 +47,7 @@ from responses_conformance.words import case_text, finding_text, rule_text
 _FILE = click.Path(path_type=Path)
 _THERE = click.Path(exists=True, path_type=Path)
 _PROFILE = click.Choice(PROFILES)
+_PORT = click.IntRange(0, 65535)
 
 
 def _server_options(command: Any) -> Any:
@@ -229,7 +230,7 @@ def _object(file: Any) -> dict[str, Any]:
 
 @main.command()
 @click.argument("file", type=_THERE)
-@click.option("--port", default=8081, show_default=True)
+@click.option("--port", default=8081, show_default=True, type=_PORT)
 @click.option("--pause", default=0.0, help="Seconds between frames.")
 def replay(file: Path, port: int, pause: float) -> None:
     """Serve a recorded stream."""
@@ -248,17 +249,18 @@ def replay(file: Path, port: int, pause: float) -> None:
 @click.option("--client", required=True, help="What the client is called.")
 @click.option("--version", required=True, help="Its version.")
 @click.option("--flow", default="requests", show_default=True, help="What is recorded first.")
-@click.option("--port", default=8082, show_default=True)
+@click.option("--port", default=8082, show_default=True, type=_PORT)
 def capture(folder: Path, base_url: str, client: str, version: str, flow: str, port: int) -> None:
     """Pass a client's requests on to a server, and record them.
 
     POST /flow/NAME begins another flow. Files are numbered from 1 on; secrets, paths, ids, times
     and long texts are taken out of them.
     """
+    base_url = _configured({"base_url": base_url}, None).base_url
     try:
         server = Capture(base_url, folder, client=client, version=version, flow=flow, port=port)
     except OSError as error:
-        raise click.ClickException(f"port {port}: {error}") from error
+        raise click.ClickException(f"{folder}, port {port}: {error}") from error
     click.echo(f"{server.url} goes on to {base_url}")
     with contextlib.suppress(KeyboardInterrupt):
         server.serve_forever()

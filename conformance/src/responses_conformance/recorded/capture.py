@@ -83,13 +83,13 @@ class Capture(ThreadingHTTPServer):
         flow: str = "requests",
         port: int = 0,
     ) -> None:
-        super().__init__(("127.0.0.1", port), _Handler)
         parts = urlsplit(base_url)
         self.origin = f"{parts.scheme}://{parts.netloc}"
         folder.mkdir(parents=True, exist_ok=True)
         self.files = _Files(folder, client, version, flow)
         limits = httpx.Limits(max_keepalive_connections=0)
         self.http = httpx.Client(timeout=None, trust_env=False, limits=limits)
+        super().__init__(("127.0.0.1", port), _Handler)  # Closes all if the port is taken.
 
     @property
     def url(self) -> str:
