@@ -16,7 +16,7 @@ pytest.importorskip("schemathesis", reason="the extra fuzz is not installed")
 
 ERROR = {"type": "object", "required": ["error"], "properties": {"error": {"type": "object"}}}
 #: How long a phase takes: the first ends by itself, the other when it is told to.
-SECONDS = {"coverage": "60", "fuzzing": "4"}
+SECONDS = {"coverage": "60", "fuzzing": "4", "stateful": "12"}
 #: One operation, whose body is so small that this is enough.
 DOCUMENT = {
     "openapi": "3.1.0",
@@ -87,16 +87,16 @@ def broken(method, path, body):
     return refused(500) if answer.status == 200 and abs(json.loads(body)["number"]) > 99 else answer
 
 
-def fuzzed(tmp_path, answer, phase="fuzzing", *options):
+def fuzzed(tmp_path, answer, phase, *options, content=DOCUMENT):
     """What the command says of a server that answers so."""
-    document = tmp_path / "counting.json"
-    document.write_text(json.dumps(DOCUMENT), encoding="utf-8")
+    document = tmp_path / "document.json"
+    document.write_text(json.dumps(content), encoding="utf-8")
     with answering(answer) as url:
         command = ["fuzz", "--base-url", url, "--phase", phase, "--seconds", SECONDS[phase]]
         return CliRunner().invoke(main, [*command, "--document", str(document), *options])
 
 
-@pytest.mark.parametrize("phase", SECONDS)
+@pytest.mark.parametrize("phase", ["coverage", "fuzzing"])
 def test_a_sound_server_passes(tmp_path, phase, capfd):
     said = fuzzed(tmp_path, sound, phase, "--reports", str(tmp_path / "r"))
     assert said.exit_code == 0, capfd.readouterr().out
@@ -122,6 +122,73 @@ def test_what_was_found_is_a_small_case_that_fails_until_it_is_mended(tmp_path):
             options = ["--base-url", url, "--model", "m", "--claim", "core"]
             options += ["--cases", str(reports), "--only", case["id"]]
             assert CliRunner().invoke(main, ["run", *options]).exit_code == status
+
+
+REFUSED = {
+    status: {
+        "description": "No.",
+        "content": {"application/json": {"schema": ERROR}},
+    }
+    for status in ("400", "404", "405")
+}
+MADE = {"type": "object", "required": ["id"], "properties": {"id": {"type": "string"}}}
+TOLD = {"description": "A thing.", "content": {"application/json": {"schema": MADE}}}
+LINK = {"operationId": "get", "parameters": {"thing_id": "$response.body#/id"}}
+ID = {"name": "thing_id", "in": "path", "required": True, "schema": {"type": "string"}}
+#: Things are made by one operation, and told by another, which needs their ids.
+THINGS = {
+    **DOCUMENT,
+    "paths": {
+        "/v1/things": {
+            "post": {
+                "operationId": "make",
+                "responses": {"200": {**TOLD, "links": {"get": LINK}}, **REFUSED},
+            }
+        },
+        "/v1/things/{thing_id}": {
+            "get": {
+                "operationId": "get",
+                "parameters": [ID],
+                "responses": {"200": TOLD, **REFUSED},
+            }
+        },
+    },
+}
+
+
+class Keeping:
+    """A server that makes things, and breaks when it is asked for one again."""
+
+    def __init__(self, *, mended):
+        self.mended = mended
+        self.made = []
+
+    def __call__(self, method, path, body):
+        if path == "/v1/things" and method == "POST":
+            self.made.append(f"thing_{len(self.made) + (9000 if self.mended else 1000)}")
+            return Answer({"id": self.made[-1]})
+        identity = path.removeprefix("/v1/things/")
+        if method != "GET" and (path == "/v1/things" or identity != path):
+            return refused(405)
+        if identity not in self.made:
+            return refused(405 if path == "/v1/things" else 404)
+        return Answer({"id": identity}) if self.mended else refused(500)
+
+
+def test_what_needs_an_earlier_request_is_found_and_kept_with_it(tmp_path):
+    reports = tmp_path / "r"
+    options = ("stateful", "--reports", str(reports))
+    said = fuzzed(tmp_path, Keeping(mended=False), *options, content=THINGS)
+    assert said.exit_code == 1
+    cases = yaml.safe_load((reports / "fuzz-stateful.yaml").read_text(encoding="utf-8"))
+    [case] = [case for case in cases if "no server error" in case["title"]]
+    asked = [step["request"] for step in case["steps"]]
+    assert asked == ["POST /things", "GET /things/{{step1.id}}"]
+    for mended, status in ((False, 1), (True, 0)):
+        with answering(Keeping(mended=mended)) as url:
+            run = ["run", "--base-url", url, "--model", "m", "--claim", "core"]
+            run += ["--cases", str(reports), "--only", case["id"]]
+            assert CliRunner().invoke(main, run).exit_code == status
 
 
 def test_a_folder_and_a_document_are_found_from_where_the_command_was_given(tmp_path, monkeypatch):
