@@ -33,6 +33,9 @@ from antiphon.store.shared import Shared
 ANNA = Principal("key_anna")
 BERT = Principal("key_bert")
 
+#: Events of every response that is put there: its first and its last.
+CREATED, ENDED = b"event: created\n\n", b"event: ended\n\n"
+
 _numbers = itertools.count()
 
 
@@ -138,7 +141,7 @@ class Kept:
                 conversation=conversation,
                 idempotency=idempotency,
                 background=background,
-                frames=(b"created",),
+                frames=(CREATED,),
             ),
         )
         return accepted.lease or Lease(accepted.existing or id, 0, owner, 0)
@@ -155,7 +158,7 @@ class Kept:
         record = await self.responses.retrieve(lease.owner, id)
         end = {**record.response, "status": status, "output": list(output), **fields}
         lost = await self.runs.append(
-            [Append(lease, record.next_event, (b"ended",), published=True, durable=True, end=end)]
+            [Append(lease, record.next_event, (ENDED,), published=True, durable=True, end=end)]
         )
         assert not lost
         return id

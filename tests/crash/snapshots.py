@@ -40,12 +40,12 @@ def snapshot(engine: Engine) -> Snapshot:
     with engine.connect().execution_options(isolation_level="SERIALIZABLE") as connection:
         rows = connection.execute(select(*columns)).all()
         frames = defaultdict(list)
-        for key, frame in connection.execute(
-            select(schema.events.c.response, schema.events.c.frame).order_by(
+        for key, sealed in connection.execute(
+            select(schema.events.c.response, schema.events.c.frames).order_by(
                 schema.events.c.response, schema.events.c.number
             )
         ):
-            frames[key].append(bytes(frame))
+            frames[key].append(bytes(sealed))
     return {
         row.id: Row(
             row.id,

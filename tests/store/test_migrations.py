@@ -15,12 +15,16 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from postgres import Postgres
-from sqlalchemy import Connection, create_engine, text
+from sqlalchemy import Connection, Engine, NullPool, create_engine, text
 
 from antiphon.errors import StartError
+from antiphon.principal import Principal
+from antiphon.store.build import open_store
 from antiphon.store.database import Database
 from antiphon.store.migrations import FOLDER, HEAD, VERSION_TABLE
+from antiphon.store.records import StoreLimits
 from antiphon.store.schema import metadata
+from antiphon.store.sealing import PlainSealer
 
 Opened = Callable[[str], Database]
 
@@ -108,12 +112,54 @@ def test_processes_may_start_at_once_on_a_new_postgres(postgres: Postgres):
     assert failures == []
 
 
+def engine_of(url: str) -> Engine:
+    return create_engine(url.replace("postgresql://", "postgresql+psycopg://"), poolclass=NullPool)
+
+
 def change(url: str, *statements: str) -> None:
-    engine = create_engine(url.replace("postgresql://", "postgresql+psycopg://"))
+    engine = engine_of(url)
     with engine.begin() as connection:
         for statement in statements:
             connection.execute(text(statement))
     engine.dispose()
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_events_of_an_older_database_are_kept(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+):
+    from alembic import command
+
+    url = f"sqlite:///{tmp_path / 'a.db'}"
+    if kind == "postgresql":
+        postgres: Postgres = request.getfixturevalue("postgres")
+        url = postgres.url(postgres.create())
+    upgrade = command.upgrade
+    with monkeypatch.context() as patch:
+        patch.setattr(command, "upgrade", lambda config, _: upgrade(config, "0001"))
+        Database.open(url).close()
+    change(
+        url,
+        "INSERT INTO owners (key, id, num_records, num_bytes) VALUES (1, 'me', 1, 1)",
+        "INSERT INTO lines (key, owner, length) VALUES (1, 1, 0)",
+        "INSERT INTO responses (key, id, owner, line, own_begin, input_end, output_end, depth,"
+        " total_bytes, size, model, status, background, body, created_at, used_at, fence,"
+        " cancel_requested, published, first_event, next_event, event_bytes, log_kept)"
+        " VALUES (1, 'resp_1', 1, 1, 0, 0, 0, 0, 0, 1, 'm', 'completed', true, '', 0, 0, 1,"
+        " false, true, 0, 2, 16, true)",
+    )
+    box = PlainSealer().box(None)
+    frames = [b"event: a\n\n", b"event: b\n\n"]
+
+    query = text("INSERT INTO events (response, number, frame) VALUES (1, :number, :frame)")
+    with engine_of(url).begin() as connection:
+        for number, frame in enumerate(frames):
+            sealed = box.seal(frame, f"event:resp_1:{number}")
+            connection.execute(query, {"number": number, "frame": sealed})
+    store = open_store(url, limits=StoreLimits(), sealer=PlainSealer(), blobs=None)
+    page = asyncio.run(store.responses.events(Principal("me"), "resp_1", 0))
+    store.close()
+    assert page.frames == frames
 
 
 def test_a_newer_database_is_left_alone(shared_url: str):

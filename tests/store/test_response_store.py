@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from sqlalchemy import select, update
-from stored import ANNA, BERT, DictBlobs, Kept, answered, body_of, said, stored
+from stored import ANNA, BERT, CREATED, ENDED, DictBlobs, Kept, answered, body_of, said, stored
 
 from antiphon.store import schema
 from antiphon.store.failures import (
@@ -41,7 +41,7 @@ async def test_an_accepted_response_is_there_at_once(kept):
     assert record.log_kept
     assert (record.first_event, record.next_event) == (0, 1)
     page = await kept.responses.events(ANNA, lease.response_id, 0)
-    assert (list(page.frames), page.ended) == ([b"created"], False)
+    assert (list(page.frames), page.ended) == ([CREATED], False)
     assert kept.counters.writes == 1
 
 
@@ -334,7 +334,7 @@ async def test_cancelling_what_has_ended_changes_nothing(kept):
 async def test_events_are_kept_for_a_while_after_the_end(kept):
     id = await kept.respond(ANNA, [said("a")])
     page = await kept.responses.events(ANNA, id, 0)
-    assert (list(page.frames), page.ended) == ([b"created", b"ended"], True)
+    assert (list(page.frames), page.ended) == ([CREATED, ENDED], True)
     kept.now += 100
     assert not (await kept.responses.retrieve(ANNA, id)).log_kept
     page = await kept.responses.events(ANNA, id, 0)

@@ -243,12 +243,53 @@ def test_the_oldest_events_go_when_they_are_too_many_bytes(store_url: str, proce
     run_flow(flow)
 
 
+def test_the_oldest_of_events_that_came_together_go_alone(store_url: str, process: Process):
+    store = process(store_url, limits=StoreLimits(events_per_run=32))
+
+    async def flow() -> None:
+        lease = await accept(store, background=False)
+        for number in range(0, 100, 5):
+            assert await append(store, lease, number, *map(str, range(number, number + 5)))
+            page = await events(store, limit=1000)
+            assert page.frames == frames(*map(str, range(page.first, number + 5)))
+            assert min(number + 5, 32) <= len(page.frames) <= 34
+        record = await store.responses.retrieve(ME, "resp_1")
+        assert record.first_event == page.first == 68
+        # What is gone is gone from the table, too, but for what shares a row with what is kept.
+        first = select(func.min(schema.events.c.number))
+        assert await store.shared.db.read(lambda connection: connection.scalar(first)) == 65
+
+    run_flow(flow)
+
+
+@pytest.mark.parametrize("size", [1, 6000, 40_000])
+def test_events_that_came_together_are_read_from_any_of_them(
+    store_url: str, process: Process, size: int
+):
+    store = process(store_url)
+    texts = [f"{number} " + "x" * size for number in range(7)]
+
+    async def flow() -> None:
+        lease = await accept(store)
+        await append(store, lease, 0, *texts[:1])
+        await append(store, lease, 1, *texts[1:6], published=True)
+        await append(store, lease, 6, *texts[6:], end=final())
+        for begin in range(7):
+            for limit in (1, 2, 500):
+                page = await events(store, begin, limit=limit)
+                assert page.frames == frames(*texts[begin : begin + limit])
+                assert (page.first, page.ended) == (begin, begin + limit >= 7)
+
+    run_flow(flow)
+
+
 def test_a_missing_event_is_no_end(store_url: str, process: Process):
     store = process(store_url)
 
     async def flow() -> None:
         lease = await accept(store)
-        await append(store, lease, 0, "a", "b", "c")
+        for number in range(3):
+            await append(store, lease, number, "a")
         await store.shared.db.write(
             lambda connection: connection.execute(
                 text("DELETE FROM events WHERE number = 1")

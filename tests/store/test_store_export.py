@@ -3,7 +3,7 @@
 import orjson
 import pytest
 from sqlalchemy import select, update
-from stored import ANNA, BERT, DictBlobs, Kept, answered, body_of, said, stored
+from stored import ANNA, BERT, CREATED, ENDED, DictBlobs, Kept, answered, body_of, said, stored
 
 from antiphon.store import schema
 from antiphon.store.export import export
@@ -128,7 +128,7 @@ async def test_everything_is_counted(kept):
         items=3,
         item_bytes=counted.item_bytes,
         events=4,
-        event_bytes=3 * len(b"created") + len(b"ended"),
+        event_bytes=3 * len(CREATED) + len(ENDED),
         blobs=1,
         blob_bytes=counted.blob_bytes,
     )

@@ -8,7 +8,7 @@ import orjson
 from sqlalchemy import Connection, func, insert, select, text
 
 from antiphon.principal import Principal
-from antiphon.store import conversation_rows, rows, schema, upserts
+from antiphon.store import conversation_rows, events, rows, schema, upserts
 from antiphon.store.eviction import make_room
 from antiphon.store.failures import (
     ConversationBusy,
@@ -30,7 +30,6 @@ _RESPONSES = schema.responses
 _KEYS = schema.idempotency_keys
 # Made once, as making them costs more than running them.
 _INSERT = insert(_RESPONSES)
-_INSERT_EVENT = insert(schema.events)
 #: What PostgreSQL locks while active background responses are counted: "antiphon" in ASCII.
 _COUNTING = int.from_bytes(b"antiphon")
 
@@ -142,18 +141,7 @@ class Acceptance:
         result = connection.execute(_INSERT, row)
         assert result.inserted_primary_key is not None
         key: int = result.inserted_primary_key[0]
-        if new.frames:
-            connection.execute(
-                _INSERT_EVENT,
-                [
-                    {
-                        "response": key,
-                        "number": number,
-                        "frame": owner.box.seal(frame, f"event:{id}:{number}"),
-                    }
-                    for number, frame in enumerate(new.frames)
-                ],
-            )
+        events.write(connection, list(events.rows_of(owner.box, key, id, 0, new.frames)))
         count_responses(connection, owner.key, 1, size)
         return key
 

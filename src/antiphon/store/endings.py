@@ -6,11 +6,11 @@ from typing import Any
 import orjson
 from sqlalchemy import Connection, bindparam, func, insert, null, select, update
 
-from antiphon.spec.types import Response
 from antiphon.store import schema
+from antiphon.store.events import Kept
 from antiphon.store.owners import Owner
 from antiphon.store.prepared import Prepared
-from antiphon.store.records import Lease
+from antiphon.store.records import Append, Lease
 from antiphon.store.removal import count_responses, prune_lines
 from antiphon.store.session import notify
 from antiphon.store.shared import Shared
@@ -20,21 +20,24 @@ _CONVERSATIONS = schema.conversations
 #: How a response ends that its conversation goes on from.
 _CONTINUABLE = ("completed", "incomplete")
 
-_BY_KEY = Prepared(
-    select(
-        _RESPONSES.c.key,
-        _RESPONSES.c.id,
-        _RESPONSES.c.owner,
-        _RESPONSES.c.fence,
-        _RESPONSES.c.conversation,
-        _RESPONSES.c.background,
-        _RESPONSES.c.line,
-        _RESPONSES.c.output_end,
-        _RESPONSES.c.total_bytes,
-        _RESPONSES.c.size,
-        func.length(_RESPONSES.c.body).label("body_bytes"),
-    ).where(_RESPONSES.c.key == bindparam("key"))
+#: Those of a row of `responses` that its end needs.
+ROW = select(
+    _RESPONSES.c.key,
+    _RESPONSES.c.id,
+    _RESPONSES.c.owner,
+    _RESPONSES.c.fence,
+    _RESPONSES.c.conversation,
+    _RESPONSES.c.background,
+    _RESPONSES.c.published,
+    _RESPONSES.c.line,
+    _RESPONSES.c.output_end,
+    _RESPONSES.c.total_bytes,
+    _RESPONSES.c.size,
+    _RESPONSES.c.first_event,
+    _RESPONSES.c.event_bytes,
+    func.length(_RESPONSES.c.body).label("body_bytes"),
 )
+_BY_KEY = Prepared(ROW.where(_RESPONSES.c.key == bindparam("at")))
 _ENDED: dict[str, Any] = {
     "status": bindparam("how"),
     "request": null(),
@@ -49,33 +52,41 @@ _AT = update(_RESPONSES).where(_RESPONSES.c.key == bindparam("at"))
 _FAIL = Prepared(_AT.values(_ENDED))
 _END = Prepared(
     _AT.values(
-        line=bindparam("on"),
         output_end=bindparam("end"),
         total_bytes=bindparam("num_bytes"),
         size=bindparam("own_bytes"),
         body=bindparam("sealed"),
+        published=bindparam("output"),
+        first_event=bindparam("kept_from"),
+        next_event=bindparam("kept_to"),
+        event_bytes=bindparam("kept_bytes"),
         **_ENDED,
     )
 )
+# Rare, and SQLite writes an index anew even if a column stays what it was.
+_MOVE = Prepared(_AT.values(line=bindparam("on")))
 
 
 def write_end(
     connection: Connection,
     shared: Shared,
-    lease: Lease,
-    response: Response,
+    entry: Append,
+    row: Any,
+    kept: Kept,
     *,
     ready: frozenset[str],
     announce: bool,
 ) -> None:
-    """Store the final response of a run, output included; its lease must have been looked at.
+    """Store the final response of a run, output included. `row` is one of `ROW`, locked, and
+    `kept` what is kept of the run's events, which were written.
 
     `announce` has a webhook called if it is a background run. Raises `BlobsWanted` where others
     than `ready` are needed.
     """
-    row = _BY_KEY.first(connection, {"key": lease.key})
+    response = entry.end
+    assert response is not None
     # As whoever accepts a response does: first the owner, then lines and conversations.
-    owner = shared.owners.held(connection, lease.owner, row.owner)
+    owner = shared.owners.held(connection, entry.lease.owner, row.owner)
     output = shared.lines.extend(
         connection, owner, row.line, row.output_end, response["output"], ready=ready
     )
@@ -87,14 +98,19 @@ def write_end(
         connection,
         {
             "at": row.key,
-            "on": output.line,
             "end": output.end,
             "num_bytes": row.total_bytes + output.num_bytes,
             "own_bytes": row.size + grown,
             "sealed": body,
+            "output": bool(row.published) or entry.published,
+            "kept_from": kept.first,
+            "kept_to": kept.end,
+            "kept_bytes": kept.num_bytes,
             **_ended(shared, response["status"], now),
         },
     )
+    if output.line != row.line:
+        _MOVE.run(connection, {"at": row.key, "on": output.line})
     count_responses(connection, owner.key, 0, grown)
     end = (output.line, output.end) if response["status"] in _CONTINUABLE else None
     _leave_conversation(connection, row, now, end)
@@ -105,7 +121,7 @@ def write_end(
 
 def write_failure(connection: Connection, shared: Shared, lease: Lease) -> None:
     """End a run that cannot be read as failed, with whatever is stored of it."""
-    row = _BY_KEY.first(connection, {"key": lease.key})
+    row = _BY_KEY.first(connection, {"at": lease.key})
     if row is None or row.fence != lease.fence:
         return
     now = shared.clock()

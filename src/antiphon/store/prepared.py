@@ -65,11 +65,12 @@ class Prepared:
             cursor.executemany(compiled.sql, parameters)
         cursor.close()
 
-    def each(self, connection: Connection, rows: Sequence[Values]) -> list[tuple[Any, ...] | None]:
-        """Run one that returns at most one row, once for each of `rows`; those rows."""
+    def each(self, connection: Connection, rows: Sequence[Values]) -> list[Any]:
+        """Run one that returns at most one row, once for each of `rows`; those rows, as `first` has
+        them."""
         compiled = self._for(connection)
         cursor: Any = connection.connection.cursor()
-        found: list[tuple[Any, ...] | None] = []
+        found: list[Any] = []
         if connection.dialect.name == "sqlite" or len(rows) == 1:
             for row in rows:
                 cursor.execute(compiled.sql, compiled.parameters(row))
@@ -82,7 +83,7 @@ class Prepared:
             while cursor.nextset():
                 found.append(cursor.fetchone())
         cursor.close()
-        return found
+        return [None if row is None else compiled.row(row) for row in found]
 
     def _for(self, connection: Connection) -> _Compiled:
         name = connection.dialect.name

@@ -65,8 +65,8 @@ class NewResponse:
     ids. An item whose id and content are stored already is the same item; if the content differs
     the new one is stored under a fresh id. `request` is what another process needs, beside the
     items, to make the response. `worker` makes it now and gets a lease; None leaves it to whoever
-    claims it. `frames` are its first events, from number 0, stored with it. `model` is what it is
-    claimed by, where the response's own `model` is an alias of it.
+    claims it. `frames` are its first events, from number 0, stored with it, as `Append` has them.
+    `model` is what it is claimed by, where the response's own `model` is an alias of it.
     """
 
     response: Response
@@ -169,7 +169,8 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Events of one run to be committed. `frames` begin with number `first`.
+    """Events of one run to be committed. `frames` begin with number `first`; each ends with an
+    empty line and has no other.
 
     `published` is whether there is output among them; `durable` whether they must be on disk, not
     only safe from the death of this process. `end` is the final response, output included, if these

@@ -12,7 +12,6 @@ from sqlalchemy import (
     Float,
     bindparam,
     case,
-    insert,
     literal_column,
     or_,
     select,
@@ -39,14 +38,15 @@ _UNREADABLE_SECONDS = 3600.0
 
 # Not `in_`, which is no fixed text.
 _IS_ACTIVE = or_(*(_RESPONSES.c.status == literal_column(f"'{status}'") for status in ACTIVE))
+_HELD = (
+    _RESPONSES.c.key == bindparam("at"),
+    _RESPONSES.c.fence == bindparam("by", type_=BigInteger),
+    _RESPONSES.c.next_event == bindparam("number", type_=BigInteger),
+    _IS_ACTIVE,
+)
 _APPEND = (
     update(_RESPONSES)
-    .where(
-        _RESPONSES.c.key == bindparam("at"),
-        _RESPONSES.c.fence == bindparam("by", type_=BigInteger),
-        _RESPONSES.c.next_event == bindparam("number", type_=BigInteger),
-        _IS_ACTIVE,
-    )
+    .where(*_HELD)
     .values(
         status=literal_column("'in_progress'"),
         next_event=_RESPONSES.c.next_event + bindparam("num_events", type_=BigInteger),
@@ -60,9 +60,8 @@ _APPEND = (
     )
     .returning(_RESPONSES.c.owner, _RESPONSES.c.first_event, _RESPONSES.c.event_bytes)
 )
-_EVENT = insert(schema.events).values(
-    response=bindparam("at"), number=bindparam("place"), frame=bindparam("sealed")
-)
+# An end changes the row as a whole, and once.
+_ENDING = endings.ROW.where(*_HELD).with_for_update(key_share=True)
 
 
 class _WantedBy(Exception):
@@ -82,7 +81,7 @@ class SqlRuns:
         self._shared = shared
         self._announce = announce
         self._append_to = Prepared(_APPEND)
-        self._event = Prepared(_EVENT)
+        self._ending = Prepared(_ENDING)
 
     async def claim(
         self, worker: str, models: Sequence[str] | None, held: Sequence[Lease] = ()
@@ -165,15 +164,25 @@ class SqlRuns:
     def _append(
         self, batch: Sequence[Append], ready: frozenset[str], connection: Connection
     ) -> list[Lease]:
+        ends = [entry for entry in batch if entry.end is not None]
+        rows = self._ending.each(connection, [_held(entry) for entry in ends])
+        ending = [(entry, row) for entry, row in zip(ends, rows, strict=True) if row is not None]
+        lost = [entry.lease for entry, row in zip(ends, rows, strict=True) if row is None]
+        lost += self._go_on(connection, [entry for entry in batch if entry.end is None])
+        # Here too, of owners.
+        for entry, row in sorted(ending, key=lambda pair: pair[1].owner):
+            self._end(connection, entry, row, ready)
+        return lost
+
+    def _go_on(self, connection: Connection, batch: Sequence[Append]) -> list[Lease]:
+        """Append to runs that go on. The leases that were lost."""
         now = self._shared.clock()
         seconds = self._shared.limits.lease_seconds
         states = self._append_to.each(
             connection,
             [
                 {
-                    "at": entry.lease.key,
-                    "by": entry.lease.fence,
-                    "number": entry.first,
+                    **_held(entry),
                     "num_events": len(entry.frames),
                     "num_bytes": sum(map(len, entry.frames)),
                     "output": entry.published,
@@ -189,50 +198,47 @@ class SqlRuns:
         rows: list[Values] = []
         for entry, (owner, _, _) in held:
             rows += self._rows(connection, entry, owner)
-        self._event.many(connection, rows)
+        events.write(connection, rows)
         for entry, (owner, first, num_bytes) in held:
-            self._trim(connection, entry, owner, first, num_bytes)
+            kept = self._trimmed(connection, entry, owner, first, num_bytes)
+            if kept.first != first:
+                connection.execute(
+                    update(_RESPONSES).where(_RESPONSES.c.key == entry.lease.key),
+                    {"first_event": kept.first, "event_bytes": kept.num_bytes},
+                )
             notify(connection, entry.lease.response_id)
-        # Here too, of owners.
-        ends = (entry for entry, state in sorted(held, key=lambda pair: pair[1][0]))
-        for entry in ends:
-            if entry.end is not None:
-                self._end(connection, entry, ready)
         return [entry.lease for entry, state in zip(batch, states, strict=True) if state is None]
 
     def _rows(self, connection: Connection, entry: Append, owner: int) -> Iterable[Values]:
-        seal = self._shared.owners.of_key(connection, owner).box.seal
-        response_id = entry.lease.response_id
-        for number, frame in enumerate(entry.frames, entry.first):
-            sealed = seal(frame, events.place_of(response_id, number))
-            yield {"at": entry.lease.key, "place": number, "sealed": sealed}
-
-    def _trim(
-        self, connection: Connection, entry: Append, owner: int, first: int, num_bytes: int
-    ) -> None:
-        limits = self._shared.limits
-        num_events = entry.first + len(entry.frames) - first
-        if not entry.frames or not events.is_too_much(num_events, num_bytes, limits):
-            return
         box = self._shared.owners.of_key(connection, owner).box
-        key = entry.lease.key
+        lease = entry.lease
+        return events.rows_of(box, lease.key, lease.response_id, entry.first, entry.frames)
+
+    def _trimmed(
+        self, connection: Connection, entry: Append, owner: int, first: int, num_bytes: int
+    ) -> events.Kept:
+        """What is kept of a run's events, of which `num_bytes` are there now."""
+        kept = events.Kept(first, entry.first + len(entry.frames), num_bytes)
+        if not entry.frames:
+            return kept
+        box = self._shared.owners.of_key(connection, owner).box
         # Even the quickest reader has not got those of this commit yet.
-        cut, cut_bytes = events.trim(
-            connection, key, num_events, num_bytes, limits, box, before=entry.first
-        )
-        connection.execute(
-            update(_RESPONSES).where(_RESPONSES.c.key == key),
-            {"first_event": first + cut, "event_bytes": num_bytes - cut_bytes},
+        return events.trimmed(
+            connection, entry.lease.key, kept, self._shared.limits, box, before=entry.first
         )
 
-    def _end(self, connection: Connection, entry: Append, ready: frozenset[str]) -> None:
+    def _end(self, connection: Connection, entry: Append, row: Any, ready: frozenset[str]) -> None:
         assert entry.end is not None
+        events.write(connection, list(self._rows(connection, entry, row.owner)))
+        num_bytes = row.event_bytes + sum(map(len, entry.frames))
+        kept = self._trimmed(connection, entry, row.owner, row.first_event, num_bytes)
         try:
             endings.write_end(
                 connection,
                 self._shared,
-                entry.lease,
-                entry.end,
+                entry,
+                row,
+                kept,
                 ready=ready,
                 announce=self._announce,
             )
@@ -248,6 +254,8 @@ class SqlRuns:
             for key, cancel_requested in connection.execute(
                 update(_RESPONSES)
                 .where(
+                    # By the keys, too: not every database looks for pairs by them.
+                    _RESPONSES.c.key.in_(key for key, _ in held),
                     tuple_(_RESPONSES.c.key, _RESPONSES.c.fence).in_(held),
                     _RESPONSES.c.worker == worker,
                     _IS_ACTIVE,
@@ -265,6 +273,11 @@ class SqlRuns:
         for entry in entries:
             counters.events += len(entry.frames)
             counters.event_bytes += sum(map(len, entry.frames))
+
+
+def _held(entry: Append) -> dict[str, Any]:
+    """What `_HELD` is given."""
+    return {"at": entry.lease.key, "by": entry.lease.fence, "number": entry.first}
 
 
 def _lost(connection: Connection, missing: dict[int, Lease]) -> list[str]:

@@ -67,9 +67,17 @@ items = Table(
     Column("digest", LargeBinary, nullable=False),
     Column("size", BigInteger, nullable=False),
     Column("body", LargeBinary),
-    Column("blob", Text, ForeignKey("blobs.name"), index=True),
+    Column("blob", Text, ForeignKey("blobs.name")),
     UniqueConstraint("owner", "id"),
     sqlite_autoincrement=True,
+)
+
+# Few have one, and each page that a commit touches costs.
+Index(
+    None,
+    items.c.blob,
+    sqlite_where=items.c.blob.is_not(None),
+    postgresql_where=items.c.blob.is_not(None),
 )
 
 line_items = Table(
@@ -108,7 +116,7 @@ responses = Table(
     Column("ended_at", Float),
     Column("expires_at", Float, index=True),
     Column("used_at", Float, nullable=False),
-    Column("worker", Text, index=True),
+    Column("worker", Text),
     Column("lease_until", Float),
     Column("fence", BigInteger, nullable=False, default=0),
     Column("cancel_requested", Boolean, nullable=False, default=False),
@@ -123,13 +131,13 @@ responses = Table(
     sqlite_autoincrement=True,
 )
 
-#: Events as they are sent.
+#: Events as they are sent: those that were committed together, from number `number` on.
 events = Table(
     "events",
     metadata,
     Column("response", _Key, ForeignKey("responses.key"), primary_key=True, autoincrement=False),
     Column("number", BigInteger, primary_key=True, autoincrement=False),
-    Column("frame", LargeBinary, nullable=False),
+    Column("frames", LargeBinary, nullable=False),
     sqlite_with_rowid=False,
 )
 
