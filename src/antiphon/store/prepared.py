@@ -28,6 +28,11 @@ class _Compiled(NamedTuple):
         return values if self.order is None else tuple([values[name] for name in self.order])
 
 
+def raw(connection: Connection) -> Any:
+    """The driver's connection."""
+    return connection.connection.dbapi_connection
+
+
 class Prepared:
     """A statement with parameters. No `IN` with a list."""
 
@@ -38,8 +43,7 @@ class Prepared:
     def run(self, connection: Connection, values: Values) -> int:
         """Run it once. How many rows it changed."""
         compiled = self._for(connection)
-        cursor = connection.connection.cursor()
-        cursor.execute(compiled.sql, compiled.parameters(values))
+        cursor = raw(connection).execute(compiled.sql, compiled.parameters(values))
         count: int = cursor.rowcount
         cursor.close()
         return count
@@ -48,34 +52,37 @@ class Prepared:
         """The first row that it returns, whose fields have the names of its columns; None without
         any."""
         compiled = self._for(connection)
-        cursor = connection.connection.cursor()
-        cursor.execute(compiled.sql, compiled.parameters(values))
+        cursor = raw(connection).execute(compiled.sql, compiled.parameters(values))
         row = cursor.fetchone()
         cursor.close()
         return None if row is None else compiled.row(row)
 
     def many(self, connection: Connection, rows: Sequence[Values]) -> None:
         """Run it once for each of `rows`."""
+        if not rows:
+            return
         compiled = self._for(connection)
         parameters = [compiled.parameters(row) for row in rows]
-        cursor = connection.connection.cursor()
+        cursor = raw(connection).cursor()
         if len(rows) == 1:
             cursor.execute(compiled.sql, parameters[0])
-        elif rows:
+        else:
             cursor.executemany(compiled.sql, parameters)
         cursor.close()
 
     def each(self, connection: Connection, rows: Sequence[Values]) -> list[Any]:
         """Run one that returns at most one row, once for each of `rows`; those rows, as `first` has
         them."""
+        if not rows:
+            return []
         compiled = self._for(connection)
-        cursor: Any = connection.connection.cursor()
+        cursor = raw(connection).cursor()
         found: list[Any] = []
         if connection.dialect.name == "sqlite" or len(rows) == 1:
             for row in rows:
                 cursor.execute(compiled.sql, compiled.parameters(row))
                 found.append(cursor.fetchone())
-        elif rows:
+        else:
             # PostgreSQL gets all of them before it answers the first.
             parameters = [compiled.parameters(row) for row in rows]
             cursor.executemany(compiled.sql, parameters, returning=True)

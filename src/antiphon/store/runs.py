@@ -9,9 +9,7 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     Connection,
-    Float,
     bindparam,
-    case,
     literal_column,
     or_,
     select,
@@ -44,24 +42,30 @@ _HELD = (
     _RESPONSES.c.next_event == bindparam("number", type_=BigInteger),
     _IS_ACTIVE,
 )
-_APPEND = (
+_APPEND = Prepared(
     update(_RESPONSES)
     .where(*_HELD)
     .values(
-        status=literal_column("'in_progress'"),
         next_event=_RESPONSES.c.next_event + bindparam("num_events", type_=BigInteger),
         event_bytes=_RESPONSES.c.event_bytes + bindparam("num_bytes", type_=BigInteger),
         published=or_(_RESPONSES.c.published, bindparam("output", type_=Boolean)),
-        # PostgreSQL has less to do if this is what it was, as there is an index over it.
-        lease_until=case(
-            (_RESPONSES.c.lease_until > bindparam("enough", type_=Float), _RESPONSES.c.lease_until),
-            else_=bindparam("until", type_=Float),
-        ),
     )
-    .returning(_RESPONSES.c.owner, _RESPONSES.c.first_event, _RESPONSES.c.event_bytes)
+    .returning(
+        _RESPONSES.c.owner,
+        _RESPONSES.c.first_event,
+        _RESPONSES.c.event_bytes,
+        _RESPONSES.c.status,
+        _RESPONSES.c.lease_until,
+    )
+)
+# Seldom, as there is an index over both.
+_PROLONG = Prepared(
+    update(_RESPONSES)
+    .where(_RESPONSES.c.key == bindparam("at"))
+    .values(status=literal_column("'in_progress'"), lease_until=bindparam("until"))
 )
 # An end changes the row as a whole, and once.
-_ENDING = endings.ROW.where(*_HELD).with_for_update(key_share=True)
+_ENDING = Prepared(endings.ROW.where(*_HELD).with_for_update(key_share=True))
 
 
 class _WantedBy(Exception):
@@ -80,8 +84,6 @@ class SqlRuns:
     def __init__(self, shared: Shared, *, announce: bool = False) -> None:
         self._shared = shared
         self._announce = announce
-        self._append_to = Prepared(_APPEND)
-        self._ending = Prepared(_ENDING)
 
     async def claim(
         self, worker: str, models: Sequence[str] | None, held: Sequence[Lease] = ()
@@ -165,7 +167,7 @@ class SqlRuns:
         self, batch: Sequence[Append], ready: frozenset[str], connection: Connection
     ) -> list[Lease]:
         ends = [entry for entry in batch if entry.end is not None]
-        rows = self._ending.each(connection, [_held(entry) for entry in ends])
+        rows = _ENDING.each(connection, [_held(entry) for entry in ends])
         ending = [(entry, row) for entry, row in zip(ends, rows, strict=True) if row is not None]
         lost = [entry.lease for entry, row in zip(ends, rows, strict=True) if row is None]
         lost += self._go_on(connection, [entry for entry in batch if entry.end is None])
@@ -176,9 +178,7 @@ class SqlRuns:
 
     def _go_on(self, connection: Connection, batch: Sequence[Append]) -> list[Lease]:
         """Append to runs that go on. The leases that were lost."""
-        now = self._shared.clock()
-        seconds = self._shared.limits.lease_seconds
-        states = self._append_to.each(
+        states = _APPEND.each(
             connection,
             [
                 {
@@ -186,8 +186,6 @@ class SqlRuns:
                     "num_events": len(entry.frames),
                     "num_bytes": sum(map(len, entry.frames)),
                     "output": entry.published,
-                    "enough": now + 0.9 * seconds,
-                    "until": now + seconds,
                 }
                 for entry in batch
             ],
@@ -196,18 +194,33 @@ class SqlRuns:
             (entry, state) for entry, state in zip(batch, states, strict=True) if state is not None
         ]
         rows: list[Values] = []
-        for entry, (owner, _, _) in held:
-            rows += self._rows(connection, entry, owner)
+        for entry, state in held:
+            rows += self._rows(connection, entry, state.owner)
         events.write(connection, rows)
-        for entry, (owner, first, num_bytes) in held:
-            kept = self._trimmed(connection, entry, owner, first, num_bytes)
-            if kept.first != first:
+        self._prolong(connection, held)
+        for entry, state in held:
+            kept = self._trimmed(
+                connection, entry, state.owner, state.first_event, state.event_bytes
+            )
+            if kept.first != state.first_event:
                 connection.execute(
                     update(_RESPONSES).where(_RESPONSES.c.key == entry.lease.key),
                     {"first_event": kept.first, "event_bytes": kept.num_bytes},
                 )
             notify(connection, entry.lease.response_id)
         return [entry.lease for entry, state in zip(batch, states, strict=True) if state is None]
+
+    def _prolong(self, connection: Connection, held: Iterable[tuple[Append, Any]]) -> None:
+        now = self._shared.clock()
+        seconds = self._shared.limits.lease_seconds
+        _PROLONG.many(
+            connection,
+            [
+                {"at": entry.lease.key, "until": now + seconds}
+                for entry, state in held
+                if state.status != "in_progress" or not _lasts(state, now + 0.9 * seconds)
+            ],
+        )
 
     def _rows(self, connection: Connection, entry: Append, owner: int) -> Iterable[Values]:
         box = self._shared.owners.of_key(connection, owner).box
@@ -273,6 +286,10 @@ class SqlRuns:
         for entry in entries:
             counters.events += len(entry.frames)
             counters.event_bytes += sum(map(len, entry.frames))
+
+
+def _lasts(state: Any, until: float) -> bool:
+    return state.lease_until is not None and state.lease_until > until
 
 
 def _held(entry: Append) -> dict[str, Any]:

@@ -5,12 +5,13 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from antiphon.store.failures import Corrupt, StoreUnavailable
+from antiphon.store.prepared import raw
 from antiphon.store.wal_sync import WalSync
 
 T = TypeVar("T")
@@ -168,7 +169,7 @@ class SqliteSession(Session):
     def changed_elsewhere(self) -> bool:
         """Whether another connection has committed since the last call."""
         try:
-            (version,) = _raw(self.connected()).execute("PRAGMA data_version").fetchone()
+            (version,) = raw(self.connected()).execute("PRAGMA data_version").fetchone()
         except Exception:
             return True  # Whoever looks finds out.
         known, self._version = self._version, version
@@ -176,7 +177,7 @@ class SqliteSession(Session):
 
     def checkpoint(self) -> None:
         """Move the write-ahead log into the database and empty it."""
-        _raw(self.connected()).execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        raw(self.connected()).execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def _is_lost(self, driver: Exception) -> bool:
         return False
@@ -185,7 +186,7 @@ class SqliteSession(Session):
         return type(driver).__name__ == "DatabaseError"
 
     def _before_begin(self, connection: Connection, write: bool, durable: bool) -> None:
-        execute = _raw(connection).execute
+        execute = raw(connection).execute
         if write and durable is not self._durable:
             execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
             self._durable = durable
@@ -219,7 +220,7 @@ class PostgresSession(Session):
         return self._connection is None or bool(
             self._connection.closed
             or self._connection.invalidated
-            or _raw(self._connection).closed
+            or raw(self._connection).closed
             or state.startswith(("08", "57P"))
         )
 
@@ -244,12 +245,7 @@ class PostgresSession(Session):
 
     def _tell(self, connection: Connection, payload: str) -> None:
         # The driver itself: it is done for nearly every token.
-        _raw(connection).execute("SELECT pg_notify('antiphon', %s)", (payload,))
-
-
-def _raw(connection: Connection) -> Any:
-    """The driver's connection."""
-    return connection.connection.dbapi_connection
+        raw(connection).execute("SELECT pg_notify('antiphon', %s)", (payload,))
 
 
 def _first_line(error: Exception) -> str:
