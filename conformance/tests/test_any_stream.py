@@ -89,6 +89,10 @@ def test_any_value_in_any_place_is_judged(place, data):
     judged(events)
 
 
+def test_an_event_without_a_name_is_told_as_such():
+    assert "LIFE-13" in judged([{**STREAMS["custom_input"][0], "type": ""}])
+
+
 @pytest.mark.parametrize("number", [400, 5000])
 @pytest.mark.parametrize("field", ["delta", "item_id", "type", "sequence_number"])
 def test_what_is_nested_deeply_is_judged(number, field):

@@ -281,7 +281,7 @@ def test_what_does_not_end_in_time_is_not_recorded():
     server.count, server.lives, server.let = 3, True, threading.Event()
     with listening(server) as url:
         client = Client(url, timeout=0.2)
-        with pytest.raises(OutOfTime, match="did not end"):
+        with pytest.raises(OutOfTime, match="own limit"):
             record(client, {"input": "hi", "stream": True}, None)
         client.close()
         server.let.set()

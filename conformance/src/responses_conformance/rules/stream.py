@@ -35,7 +35,7 @@ def judge_stream(
     _numbers(frames, findings, after)
     for frame in frames.events:
         if frame.kind not in schemas.event_kinds:
-            findings.add("LIFE-13", frame.where, frame.kind)
+            findings.add("LIFE-13", frame.where, shown(frame.kind))
         else:
             schemas.judge("StreamEvent", frame.data, frame.where, findings)
     _faults(frames, findings)
@@ -104,12 +104,12 @@ class _Lifecycle:
     def run(self) -> None:
         events = self._frames.events
         if self._whole and events and events[0].kind != "response.created":
-            self._findings.add("LIFE-1", events[0].where, events[0].kind)
+            self._findings.add("LIFE-1", events[0].where, shown(events[0].kind))
         after_end = False
         for number, frame in enumerate(events):
             if self.ended and frame.kind not in TERMINAL:
                 if not after_end:
-                    self._findings.add("LIFE-5", frame.where, frame.kind)
+                    self._findings.add("LIFE-5", frame.where, shown(frame.kind))
                 after_end = True
                 continue
             if frame.kind == "error":
