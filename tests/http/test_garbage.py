@@ -51,6 +51,6 @@ def test_nothing_of_a_body_waits_for_garbage_to_be_collected(more: dict[str, Any
 async def _until_gone() -> None:
     """Let the server do what it has still to do, but for what it waits longer for, such as the next
     request of a connection."""
-    async with asyncio.timeout(4):
+    async with asyncio.timeout(30):
         while any(isinstance(one, dict) and _MARK in one for one in gc.get_objects()):
             await asyncio.sleep(0.01)
