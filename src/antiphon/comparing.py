@@ -21,11 +21,10 @@ from antiphon.schema_places import Schema
 from antiphon.schemas import (
     InvalidSchema,
     SchemaLimits,
-    check_patterns,
-    check_schema,
     check_size,
     json_text,
     validate_answer,
+    why_not_taken,
 )
 
 #: Within this product of characters, without what can multiply the work, a millisecond or two.
@@ -203,10 +202,7 @@ def _given_up(number: int, reason: str) -> Invalid:
 
 def _find_invalid(schemas: Sequence[Asked], limits: SchemaLimits) -> Invalid | None:
     for number, (schema, strict) in enumerate(schemas):
-        try:
-            check_schema(schema, strict=strict, limits=limits)
-            check_patterns(schema)
-        except InvalidSchema as error:
-            # Anew, as what was raised leads to this frame, and from it to what waits for it.
-            return Invalid(number, InvalidSchema(error.pointer, error.keyword, error.reason))
+        error = why_not_taken(schema, strict=strict, limits=limits)
+        if error is not None:
+            return Invalid(number, error)
     return None

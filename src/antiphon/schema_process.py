@@ -13,13 +13,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from antiphon.schemas import (
-    InvalidSchema,
-    SchemaLimits,
-    check_patterns,
-    check_schema,
-    validate_answer,
-)
+from antiphon.schemas import SchemaLimits, validate_answer, why_not_taken
 
 
 def _serve() -> None:
@@ -46,13 +40,8 @@ def _answers(asked: dict[str, Any]) -> Iterator[list[str] | None]:
         return
     limits = SchemaLimits(**asked["limits"])
     for schema, strict in asked["schemas"]:
-        try:
-            check_schema(schema, strict=strict, limits=limits)
-            check_patterns(schema)
-        except InvalidSchema as error:
-            yield [error.pointer, error.keyword, error.reason]
-        else:
-            yield None
+        error = why_not_taken(schema, strict=strict, limits=limits)
+        yield None if error is None else [error.pointer, error.keyword, error.reason]
 
 
 if __name__ == "__main__":

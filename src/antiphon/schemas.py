@@ -74,6 +74,17 @@ def check_schema(schema: Schema, *, strict: bool, limits: SchemaLimits = SchemaL
             _check_strict(place.pointer, place.schema)
 
 
+def why_not_taken(schema: Schema, *, strict: bool, limits: SchemaLimits) -> InvalidSchema | None:
+    """What `check_schema` or `check_patterns` says of a schema; None if it is taken."""
+    try:
+        check_schema(schema, strict=strict, limits=limits)
+        check_patterns(schema)
+    except InvalidSchema as error:
+        # Anew, as what was raised leads to this frame, and from it to what waits for it.
+        return InvalidSchema(error.pointer, error.keyword, error.reason)
+    return None
+
+
 def check_size(schema: Schema, limits: SchemaLimits) -> str:
     """A schema as JSON. Raises `InvalidSchema` for one that is too large or nested too deeply."""
     try:

@@ -297,7 +297,9 @@ def _parts(kind: str, item: Mapping[str, Any]) -> Iterator[tuple[str, int, dict[
     and may hold anything. Reasoning has parts of its own, which are always read.
     """
     field = _PART_FIELDS.get(kind)
-    parts = item.get(field) if field is not None else None
-    if field is not None and isinstance(parts, list):
+    if field is None:
+        return
+    parts = item.get(field)
+    if isinstance(parts, list):
         for number, part in enumerate(parts):
             yield field, number, part
